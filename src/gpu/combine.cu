@@ -1,5 +1,5 @@
 // Kernels of one datatype, WHORL_TYPE (the name) and WHORL_DATA_TYPE (the enumerator):
-// whorl_combine_<type>_<operator>_few and …_many. Consecutive blocks work on a segment. Compiled
+// whorl_combine_<type>_<operator>_few and …_many. Some blocks work on a segment, see Grid. Compiled
 // without contraction, so that products round as they do on the host.
 
 #include "gpu/combine.h"
@@ -10,7 +10,8 @@ namespace {
 
 /// Returns whether the block is to do nothing. The word may change at any time.
 __device__ __forceinline__ bool is_cancelled(const Work& work) {
-  return *static_cast<const volatile std::uint32_t*>(work.cancelled->of_block(blockIdx.x)) != 0;
+  const std::uint32_t block = blockIdx.y * gridDim.x + blockIdx.x;
+  return *static_cast<const volatile std::uint32_t*>(work.cancelled->of_block(block)) != 0;
 }
 
 template <ReduceOp kOp, bool kFew>
@@ -21,7 +22,7 @@ __device__ __forceinline__ void combine(const Work& work) {
       __syncthreads_or(threadIdx.x == 0 && is_cancelled(work) ? 1 : 0) != 0) {
     return;
   }
-  const Share share = share_of(work, blockIdx.x, gridDim.x);
+  const Share share = share_of(work, {gridDim.x, gridDim.y, blockDim.x}, blockIdx.x, blockIdx.y);
   const Lane lane{share.index * static_cast<std::uint64_t>(blockDim.x) + threadIdx.x,
                   share.blocks * static_cast<std::uint64_t>(blockDim.x)};
   Combine<typename R::Format, typename R::Function, R::kMayDivide, kFew>(

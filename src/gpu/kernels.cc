@@ -68,7 +68,7 @@ Status Kernels::launch(CUfunction function, Work& work, std::size_t element_size
   if (work.n_segments == 0) return {};
   const Grid grid = divide(work, element_size, max_blocks_);
   void* parameters[] = {&work};
-  WHORL_CUDA_TRY(cuLaunchKernel(function, grid.blocks, 1, 1, grid.threads, 1, 1, 0, stream,
+  WHORL_CUDA_TRY(cuLaunchKernel(function, grid.blocks, grid.rows, 1, grid.threads, 1, 1, 0, stream,
                                 parameters, nullptr));
   return {};
 }

@@ -52,7 +52,7 @@ Grid divide(Work& work, std::size_t element_size, unsigned max_blocks) noexcept 
   for (const Segment& segment : segments) all += vectors_of(segment);
   unsigned threads = kMinThreads;
   while (threads < unsigned{kThreads} && std::uint64_t{threads} * max_blocks < all) threads *= 2;
-  std::uint64_t blocks = 0;
+  std::uint64_t blocks = 0, most = 0, least = UINT64_MAX;
   for (Segment& segment : segments) {
     const std::uint64_t vectors = vectors_of(segment);
     // In floating point, because the product may exceed 64 bits.
@@ -61,9 +61,14 @@ Grid divide(Work& work, std::size_t element_size, unsigned max_blocks) noexcept 
                                    static_cast<double>(std::max<std::uint64_t>(1, all)));
     const std::uint64_t useful = (vectors + threads - 1) / threads;
     segment.first_block = static_cast<std::uint32_t>(blocks);
-    blocks += std::max<std::uint64_t>(1, std::min(useful, share));
+    const std::uint64_t own = std::max<std::uint64_t>(1, std::min(useful, share));
+    blocks += own;
+    most = std::max(most, own);
+    least = std::min(least, own);
   }
-  return {static_cast<unsigned>(blocks), threads};
+  if (most == least)
+    return {static_cast<unsigned>(most), static_cast<unsigned>(segments.size()), threads};
+  return {static_cast<unsigned>(blocks), 1, threads};
 }
 
 } // namespace whorl::gpu

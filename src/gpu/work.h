@@ -58,9 +58,10 @@ void align(Work& work, std::size_t element_size) noexcept;
 /// Returns the largest number of sources of a segment.
 int max_sources(const Work& work) noexcept;
 
-/// Size of a launch.
+/// Size of a launch. Segments that have equally many blocks have a row each, so that no block needs
+/// to look for its segment; otherwise all blocks are in one row.
 struct Grid {
-  unsigned blocks, threads;
+  unsigned blocks = 1, rows = 1, threads = 1; ///< numbers of blocks of a row, rows, threads
 };
 /// Divides the blocks of a launch among the segments, by their bytes, and sets `first_block` of
 /// each. Gives each vector a thread as long as the device has room for `max_blocks` blocks; spreads
@@ -72,8 +73,10 @@ struct Share {
   std::uint32_t segment;
   std::uint32_t index, blocks; ///< number of the block among those of the segment
 };
-/// Finds the share of block `block` of `blocks`; divide() has set the segments.
-WHORL_HOST_DEVICE Share share_of(const Work& work, std::uint32_t block, std::uint32_t blocks) {
+/// Finds the share of block `block` of a row; divide() has set the segments.
+WHORL_HOST_DEVICE Share share_of(const Work& work, Grid grid, std::uint32_t block,
+                                 std::uint32_t row) {
+  if (grid.rows > 1) return {row, block, grid.blocks};
   const auto n = static_cast<std::uint32_t>(work.n_segments);
   std::uint32_t segment = 0;
   for (std::uint32_t step = kMaxSegments / 2; n > 1 && step > 0; step /= 2) {
@@ -81,7 +84,7 @@ WHORL_HOST_DEVICE Share share_of(const Work& work, std::uint32_t block, std::uin
     if (next < n && work.segments[next].first_block <= block) segment = next;
   }
   const std::uint32_t first = work.segments[segment].first_block;
-  const std::uint32_t end = segment + 1 < n ? work.segments[segment + 1].first_block : blocks;
+  const std::uint32_t end = segment + 1 < n ? work.segments[segment + 1].first_block : grid.blocks;
   return {segment, block - first, end - first};
 }
 

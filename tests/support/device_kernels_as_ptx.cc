@@ -96,9 +96,8 @@ void run(const std::string& kernel, ptx::Launch launch, const Parameter& paramet
 
 } // namespace
 
-void run_combine(const std::string& kernel, const gpu::Work& work, unsigned blocks,
-                 unsigned threads) {
-  run(kernel, {.x = blocks, .threads = threads}, work);
+void run_combine(const std::string& kernel, const gpu::Work& work, const gpu::Grid& grid) {
+  run(kernel, {.x = grid.blocks, .y = grid.rows, .threads = grid.threads}, work);
 }
 
 void run_interpreter(const std::string& kernel, const gpu::Launch& launch, unsigned threads,

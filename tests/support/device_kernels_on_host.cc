@@ -7,9 +7,8 @@
 
 namespace whorl::testing {
 
-void run_combine(const std::string& kernel, const gpu::Work& work, unsigned blocks,
-                 unsigned threads) {
-  host_kernels().at(kernel)(work, blocks, threads);
+void run_combine(const std::string& kernel, const gpu::Work& work, const gpu::Grid& grid) {
+  host_kernels().at(kernel)(work, grid);
 }
 
 void run_interpreter(const std::string& kernel, const gpu::Launch& launch, unsigned threads,

@@ -16,16 +16,16 @@ bool is_cancelled(const gpu::Work& work) {
 }
 
 template <class R, bool kFew>
-void run(const gpu::Work& work, unsigned blocks, unsigned threads) {
+void run(const gpu::Work& work, const gpu::Grid& grid) {
   if (is_cancelled(work)) return;
-  for (unsigned block = 0; block < blocks; ++block) {
-    const gpu::Share share = gpu::share_of(work, block, blocks);
+  for (unsigned i = 0; i < grid.rows * grid.blocks; ++i) {
+    const gpu::Share share = gpu::share_of(work, grid, i % grid.blocks, i / grid.blocks);
     const gpu::SegmentOperands operands(work, work.segments[share.segment]);
     const gpu::Combine<typename R::Format, typename R::Function, R::kMayDivide, kFew> body(
         operands);
-    const std::uint64_t first = std::uint64_t{share.index} * threads;
-    for (std::uint64_t t = 0; t < threads; ++t) {
-      body.run({first + t, std::uint64_t{share.blocks} * threads});
+    const std::uint64_t first = std::uint64_t{share.index} * grid.threads;
+    for (std::uint64_t t = 0; t < grid.threads; ++t) {
+      body.run({first + t, std::uint64_t{share.blocks} * grid.threads});
     }
   }
 }

@@ -7,9 +7,8 @@
 
 namespace whorl::testing {
 
-/// Function that runs a grid of a src/gpu kernel on the host, thread by thread. `blocks` is the
-/// grid's x.
-using HostKernel = void (*)(const gpu::Work& work, unsigned blocks, unsigned threads);
+/// Function that runs a grid of a src/gpu kernel on the host, thread by thread.
+using HostKernel = void (*)(const gpu::Work& work, const gpu::Grid& grid);
 
 /// Returns all kernels of combine.cu by their names.
 const std::map<std::string, HostKernel, std::less<>>& host_kernels();

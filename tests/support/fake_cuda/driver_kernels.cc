@@ -167,8 +167,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
     return interpret(function, {x, y, z}, {threads, threads_y, threads_z}, stream, parameters);
   }
   auto work = *static_cast<whorl::gpu::Work*>(parameters[0]);
-  if (y != 1 || x < static_cast<unsigned>(work.n_segments) || z != 1 || threads_y != 1 ||
-      threads_z != 1 || x == 0 || threads == 0 || threads > whorl::gpu::kThreads) {
+  const auto segments = static_cast<unsigned>(work.n_segments);
+  if ((y == 1 ? x < segments : y != segments) || z != 1 || threads_y != 1 || threads_z != 1 ||
+      x == 0 || threads == 0 || threads > whorl::gpu::kThreads) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   fake_cuda::count_launch();
@@ -178,7 +179,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
     for (std::byte*& destination : work.destinations) {
       destination = Memory::all().reach(destination);
     }
-    reinterpret_cast<whorl::testing::HostKernel>(function)(work, x, threads);
+    reinterpret_cast<whorl::testing::HostKernel>(function)(work, {x, y, threads});
   });
   return CUDA_SUCCESS;
 }

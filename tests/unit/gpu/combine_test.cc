@@ -96,7 +96,7 @@ TEST_P(Combine, CombinesAllSourcesIntoAllDestinations) {
         work.divisor = divisor(n);
         gpu::align(work, size());
         const std::vector<std::byte> wanted = expected(from, count);
-        testing::run_combine(kernel(n), work, 3, 5);
+        testing::run_combine(kernel(n), work, {.blocks = 3, .threads = 5});
         for (std::size_t k = 0; k < 3; ++k) {
           const std::byte* const got = work.destinations[k];
           ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), got))
@@ -127,7 +127,7 @@ TEST_P(Combine, WorksInPlace) {
       work.divisor = divisor(n);
       gpu::align(work, size());
       const std::vector<std::byte> wanted = expected(from, 333);
-      testing::run_combine(kernel(n), work, 2, 7);
+      testing::run_combine(kernel(n), work, {.blocks = 2, .threads = 7});
       for (std::size_t k = 0; k < n; ++k) {
         ASSERT_EQ(std::memcmp(work.destinations[k], wanted.data(), wanted.size()), 0)
             << n << " buffers, step " << step;
@@ -149,10 +149,10 @@ TEST_P(Combine, DoesNothingOnceItIsCancelled) {
   cancelled.set();
   work.cancelled = &cancelled;
   gpu::align(work, size());
-  testing::run_combine(kernel(2), work, 2, 5);
+  testing::run_combine(kernel(2), work, {.blocks = 2, .threads = 5});
   EXPECT_TRUE(std::equal(before.begin(), before.end(), work.destinations[0]));
   cancelled = {};
-  testing::run_combine(kernel(2), work, 2, 5);
+  testing::run_combine(kernel(2), work, {.blocks = 2, .threads = 5});
   const std::vector<std::byte> wanted = expected({work.sources[0], work.sources[1]}, 100);
   EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), work.destinations[0]));
 }
@@ -187,7 +187,7 @@ TEST(Copy, MovesBytesBetweenAllAlignments) {
         work.segments[0] = {.count = count, .sources = 1, .destinations = 3};
         work.n_segments = 1;
         gpu::align(work, 1);
-        testing::run_combine("whorl_combine_uint8_max_few", work, 3, 7);
+        testing::run_combine("whorl_combine_uint8_max_few", work, {.blocks = 3, .threads = 7});
         for (std::size_t k = 0; k < 3; ++k) {
           ASSERT_EQ(std::memcmp(work.destinations[k], work.sources[0], count), 0)
               << count << " bytes from " << from << " to " << to << ", destination " << k;
@@ -222,7 +222,7 @@ TEST(Segments, PlaceBlocksAsCollectivesDo) {
   }
   gpu::align(work, sizeof(std::int32_t));
   EXPECT_EQ(gpu::max_sources(work), 3);
-  testing::run_combine("whorl_combine_int32_sum_many", work, kRanks, 8);
+  testing::run_combine("whorl_combine_int32_sum_many", work, {.blocks = kRanks, .threads = 8});
   for (std::size_t r = 0; r < kRanks; ++r) {
     for (std::size_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(out[r][i], static_cast<std::int32_t>(300 + 3 * (r * kCount + i)));
@@ -239,7 +239,7 @@ TEST(Segments, PlaceBlocksAsCollectivesDo) {
                         .destinations = kRanks};
   }
   gpu::align(work, sizeof(std::int32_t));
-  testing::run_combine("whorl_combine_int32_max_few", work, kRanks, 8);
+  testing::run_combine("whorl_combine_int32_max_few", work, {.rows = kRanks, .threads = 8});
   for (std::size_t r = 0; r < kRanks; ++r) {
     for (std::size_t i = 0; i < kRanks * kCount; ++i) {
       ASSERT_EQ(out[r][i], in[i / kCount][i % kCount]);
@@ -291,7 +291,7 @@ TEST(Segments, MayDifferInSize) {
     gpu::align(work, 1);
     const gpu::Grid grid = gpu::divide(work, 1, kMaxBlocks);
     EXPECT_LE(grid.blocks, kMaxBlocks + std::size(kCounts));
-    testing::run_combine("whorl_combine_uint8_max_few", work, grid.blocks, grid.threads);
+    testing::run_combine("whorl_combine_uint8_max_few", work, grid);
     for (int s = 0; s < work.n_segments; ++s) {
       const gpu::Segment& segment = work.segments[s];
       EXPECT_EQ(std::memcmp(work.destinations[0] + segment.destination_offset,
@@ -310,10 +310,11 @@ TEST(Segments, HaveBlocksByTheirBytes) {
   const gpu::Grid grid = gpu::divide(work, 4, 100);
   std::vector<std::uint32_t> blocks(std::size(counts));
   for (unsigned block = 0; block < grid.blocks; ++block) {
-    const gpu::Share share = gpu::share_of(work, block, grid.blocks);
+    const gpu::Share share = gpu::share_of(work, grid, block, 0);
     EXPECT_EQ(share.index, blocks[share.segment]++) << "block " << block;
   }
   EXPECT_EQ(blocks, (std::vector<std::uint32_t>{1, 74, 24, 1}));
+  EXPECT_EQ(grid.rows, 1U);
   EXPECT_EQ(grid.threads, 512U);
 }
 
@@ -321,13 +322,15 @@ TEST(Segments, FillALaunch) {
   gpu::Work work{};
   work.n_segments = gpu::kMaxSegments;
   for (gpu::Segment& segment : work.segments) segment.count = 1;
+  work.segments[0].count = 4 * 128 * 3;
   const gpu::Grid grid = gpu::divide(work, 4, 264);
-  ASSERT_EQ(grid.blocks, unsigned{gpu::kMaxSegments});
+  ASSERT_EQ(grid.rows, 1U);
+  ASSERT_EQ(grid.blocks, unsigned{gpu::kMaxSegments} + 2);
   for (unsigned block = 0; block < grid.blocks; ++block) {
-    const gpu::Share share = gpu::share_of(work, block, grid.blocks);
-    EXPECT_EQ(share.segment, block);
-    EXPECT_EQ(share.index, 0U);
-    EXPECT_EQ(share.blocks, 1U);
+    const gpu::Share share = gpu::share_of(work, grid, block, 0);
+    EXPECT_EQ(share.segment, block < 3 ? 0 : block - 2);
+    EXPECT_EQ(share.index, block < 3 ? block : 0);
+    EXPECT_EQ(share.blocks, block < 3 ? 3U : 1U);
   }
 }
 
@@ -338,8 +341,8 @@ TEST(Grid, HasAThreadForEachVectorWhileThereIsRoom) {
     for (gpu::Segment& segment : work.segments) segment.count = elements;
     return gpu::divide(work, 4, 264);
   };
-  const auto is = [](gpu::Grid got, unsigned blocks, unsigned threads) {
-    return got.blocks == blocks && got.threads == threads;
+  const auto is = [](gpu::Grid got, unsigned blocks, unsigned threads, unsigned rows = 1) {
+    return got.blocks == blocks && got.threads == threads && got.rows == rows;
   };
   EXPECT_TRUE(is(grid(1, 1), 1, 128));
   EXPECT_TRUE(is(grid(4 * 128, 1), 1, 128));
@@ -348,8 +351,8 @@ TEST(Grid, HasAThreadForEachVectorWhileThereIsRoom) {
   EXPECT_TRUE(is(grid(4 * 128 * 264 + 1, 1), 133, 256));
   EXPECT_TRUE(is(grid(4 * 512 * 264, 1), 264, 512));
   EXPECT_TRUE(is(grid(std::size_t{1} << 32, 1), 264, 512));
-  EXPECT_TRUE(is(grid(4 * 512 * 66, 4), 264, 512));
-  EXPECT_TRUE(is(grid(std::size_t{1} << 32, 64), 256, 512));
+  EXPECT_TRUE(is(grid(4 * 512 * 66, 4), 66, 512, 4));
+  EXPECT_TRUE(is(grid(std::size_t{1} << 32, 64), 4, 512, 64));
 }
 
 } // namespace
