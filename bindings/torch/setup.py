@@ -5,6 +5,7 @@ copied into the package.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,11 @@ def shared_cpp_library(compiler: str) -> list[str]:
     """Returns the argument for the linker that names the shared C++ library, so that it precedes a static one. Some
     Pythons link extensions by -static-libstdc++, and two copies of its locales in one process, torch's and the
     extension's, end the process at the first number that is printed."""
-    found = subprocess.run([compiler, "-print-file-name=libstdc++.so.6"], capture_output=True, text=True, check=False)
+    command = [*shlex.split(compiler), "-print-file-name=libstdc++.so.6"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:  # torch says what is wrong with the compiler
+        return []
     path = found.stdout.strip()
     return [path] if found.returncode == 0 and os.path.isabs(path) else []
 

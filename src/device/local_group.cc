@@ -78,6 +78,8 @@ void LocalDeviceGroup::give_back_events(Operation& operation) {
 
 /// Whether kernels can carry out such a request on the buffers of `rank`.
 bool LocalDeviceGroup::may_go_on_device(int rank, const Request& request, CUcontext context) const {
+  // Without this ranks would wait for each other, and then leave the operation to the host.
+  if (has_blocks(request) && several_contexts_.load(std::memory_order_relaxed)) return false;
   return algo_ != DeviceAlgo::kHost && suits_devices(request) &&
          request.collective != Collective::kBarrier && ranks_.size() <= gpu::kMaxBuffers &&
          reaches(context, request, rank, static_cast<int>(ranks_.size()));
@@ -128,12 +130,20 @@ void LocalDeviceGroup::leave(std::uint64_t number, Operation& operation) {
   operations_.erase(number);
 }
 
+std::vector<Request> LocalDeviceGroup::requests_of(const std::vector<Post>& posts) {
+  std::vector<Request> requests;
+  for (const Post& post : posts) requests.push_back(post.request);
+  return requests;
+}
+
 /// Chooses who carries out an operation that all ranks have posted. The caller holds the mutex.
-DevicePath LocalDeviceGroup::path_of(const std::vector<Post>& posts) const {
+DevicePath LocalDeviceGroup::path_of(const std::vector<Post>& posts) {
   const auto all = [&](auto&& holds) { return std::all_of(posts.begin(), posts.end(), holds); };
   const bool one_context = all([&](const Post& post) { return post.context == posts[0].context; });
+  const bool on_device = all([](const Post& post) { return post.on_device; });
+  if (on_device && !one_context) several_contexts_.store(true, std::memory_order_relaxed);
   return choose_device_path(
-      {.on_device = all([](const Post& post) { return post.on_device; }),
+      {.on_device = on_device,
        .shared = true,
        .uneven = std::any_of(posts.begin(), posts.end(),
                              [](const Post& post) { return has_blocks(post.request); }),
@@ -166,6 +176,9 @@ void LocalDeviceGroup::decide(Operation& operation) {
   }
   if (operation.error.ok()) operation.error = check_alike(posts);
   if (operation.error.ok()) operation.error = check_joined(posts);
+  if (operation.error.ok() && path == DevicePath::kFused) {
+    operation.error = check_blocks(requests_of(posts));
+  }
   if (!operation.error.ok()) return;
   const auto launched = launch(operation, path);
   operation.error = launched.status();
@@ -275,9 +288,7 @@ Status LocalDeviceGroup::launch_fused(const Operation& operation) {
     if (post.stream == leader.stream) continue;
     WHORL_CUDA_TRY(cuStreamWaitEvent(leader.stream, post.ready, 0));
   }
-  std::vector<Request> requests;
-  for (const Post& post : operation.posts) requests.push_back(post.request);
-  WHORL_TRY(launch_device_work(requests, nullptr, leader.stream));
+  WHORL_TRY(launch_device_work(requests_of(operation.posts), nullptr, leader.stream));
   WHORL_CUDA_TRY(cuEventRecord(done_, leader.stream));
   for (const Post& post : operation.posts) {
     if (post.stream == leader.stream) continue;

@@ -78,7 +78,8 @@ class LocalDeviceGroup final : public DeviceGroup {
   void give_back_events(Operation& operation);
   bool may_go_on_device(int rank, const Request& request, CUcontext context) const;
   void decide(Operation& operation);
-  DevicePath path_of(const std::vector<Post>& posts) const;
+  static std::vector<Request> requests_of(const std::vector<Post>& posts);
+  DevicePath path_of(const std::vector<Post>& posts);
   Result<bool> launch(const Operation& operation, DevicePath path);
   Status launch_fused(const Operation& operation);
   Status check_captures(const std::vector<Post>& posts) const;
@@ -101,6 +102,9 @@ class LocalDeviceGroup final : public DeviceGroup {
   Status algo_error_;
   std::unique_ptr<DeviceSchedules> schedules_; ///< null with too many ranks
   std::mutex schedules_mutex_;                 ///< guard of schedules_, taken after mutex_
+  /// Whether an operation had its buffers in several contexts. A hint, which ranks may see at
+  /// different operations.
+  std::atomic<bool> several_contexts_{false};
   std::atomic<bool> stopped_{false};
   std::atomic<bool> launched_{false}; ///< true once schedules_ has the flags that stop() sets
 };

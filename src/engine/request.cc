@@ -77,10 +77,11 @@ Fingerprint fingerprint_of(const Request& request, std::uint32_t sequence, std::
   const auto collective =
       request.collective == Collective::kRecv ? Collective::kSend : request.collective;
   const auto op = reduces(collective) ? static_cast<unsigned>(request.op) : 0U;
-  // Blocks of equal size are treated as in the plain collective, wherever they lie.
-  const bool uneven = request.table != nullptr && !request.table->even;
-  const std::uint64_t count = uneven ? request.table->total : request.count;
-  if (uneven) plan ^= request.table->hash;
+  // In a table blocks of equal size are treated as in the plain collective, wherever they lie.
+  const bool sizes = request.table != nullptr && !request.table->even;
+  const bool uneven = sizes || request.blocks != nullptr;
+  const std::uint64_t count = sizes ? request.table->total : request.count;
+  if (sizes) plan ^= request.table->hash;
   return {
       .sequence = sequence,
       .collective = static_cast<std::uint8_t>(static_cast<unsigned>(collective) |
@@ -91,6 +92,11 @@ Fingerprint fingerprint_of(const Request& request, std::uint32_t sequence, std::
 }
 
 std::string describe(const Request& request) {
+  if (request.blocks != nullptr) {
+    const std::string root =
+        has_root(request.collective) ? fmt::format(", root {}", request.peer) : std::string();
+    return fmt::format("{}v of {}{}", name_of(request.collective), name_of(request.type), root);
+  }
   std::string text =
       std::string(name_of(request.collective)) +
       describe_arguments(request.collective, request.count, request.type, request.op, request.peer);

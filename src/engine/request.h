@@ -91,7 +91,7 @@ std::size_t output_bytes(const Request& request, int rank, int nranks) noexcept;
 Fingerprint fingerprint_of(const Request& request, std::uint32_t sequence, std::uint16_t plan);
 
 /// Returns "allreduce of 1024 float32 (sum)", "broadcast of 8 int64 from root 2", "send of 4 int8
-/// to rank 1".
+/// to rank 1", "gatherv of int32, root 0".
 std::string describe(const Request& request);
 
 /// A rank and its call, in words and as messages have it.

@@ -134,7 +134,6 @@ Status Engine::start_exchange(const Request& request) {
                                             config_.trace, plan_bytes_);
   }
   fingerprint_ = fingerprint_of(request, ++sequence_, 0);
-  fingerprint_.collective |= Fingerprint::kUneven;
   const Status status = exchange_->start(request, *schedules, fingerprint_);
   recorded_ = config_.recorder->begin(fingerprint_);
   unrecorded_ = false;

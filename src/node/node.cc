@@ -13,7 +13,8 @@ constexpr std::size_t kPageBytes = 4096;
 
 Result<ShmMeeting> Node::meet(ShmMeetingPlan plan) {
   const Membership& membership = *plan.membership;
-  const std::size_t board = round_up(board_bytes_for(plan.members.size()), kPageBytes);
+  const std::size_t board =
+      round_up(board_bytes_for(plan.members.size(), membership.shares_devices()), kPageBytes);
   const SegmentPlan transport = std::exchange(plan.segment, {});
   plan.segment = {
       .bytes = board + transport.bytes,

@@ -15,7 +15,7 @@ namespace whorl::test {
 namespace {
 
 class DeviceBlocks : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, DeviceBlocks, ::testing::Values(1, 2, 3, 4, 7));
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceBlocks, ::testing::Values(1, 2, 3, 4, 12));
 
 TEST_P(DeviceBlocks, TakeOneKernel) {
   const int n = GetParam();

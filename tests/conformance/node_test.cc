@@ -28,7 +28,7 @@ TEST_P(OneNode, HasABoardOfZerosAndAChannelToTheLeader) {
     ASSERT_TRUE(status.ok()) << status.message();
 
     const std::span<std::byte> board = node->board();
-    ASSERT_GE(board.size(), board_bytes_for(kRanks));
+    ASSERT_GE(board.size(), board_bytes_for(kRanks, false));
     EXPECT_GE(rig.transport().memory().fixed, board.size());
     const auto each = board.size() / kRanks;
     const auto part = [&](int rank) {

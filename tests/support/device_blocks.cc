@@ -65,18 +65,31 @@ std::string reduce_scatter(const Caller& caller, unsigned seed, std::size_t larg
     values[i] = static_cast<float>(i % 1000) * static_cast<float>(caller.rank + 1);
   }
   const DeviceCopy in(values, caller.stream);
+  const auto check = [&](const float* got, whorlRedOp_t op) -> std::string {
+    for (std::size_t i = 0; i < counts[own]; ++i) {
+      const float sum = static_cast<float>((at[own] + i) % 1000) * n * (n + 1) / 2;
+      if (got[i] != (op == whorlAvg ? sum / n : sum)) return "wrong sum at " + std::to_string(i);
+    }
+    return {};
+  };
   for (const whorlRedOp_t op : {whorlSum, whorlAvg}) {
     const DeviceCopy out(std::vector<float>(counts[own] + 1, -1.0F), caller.stream);
     const whorlResult_t result = whorlReduceScatterv(in.data(), out.data(), counts.data(),
                                                      whorlFloat32, op, caller.comm, caller.stream);
     if (result != whorlSuccess) return failure(result, caller.comm);
     const auto got = out.read<float>(caller.stream);
-    for (std::size_t i = 0; i < counts[own]; ++i) {
-      const float sum = static_cast<float>((at[own] + i) % 1000) * n * (n + 1) / 2;
-      if (got[i] != (op == whorlAvg ? sum / n : sum)) return "wrong sum at " + std::to_string(i);
-    }
+    if (std::string text = check(got.data(), op); !text.empty()) return text;
     if (got.back() != -1.0F) return "more than the block was written";
   }
+  const whorlResult_t result =
+      whorlReduceScatterv(in.data(), in.data<float>() + at[own], counts.data(), whorlFloat32,
+                          whorlSum, caller.comm, caller.stream);
+  if (result != whorlSuccess) return failure(result, caller.comm);
+  auto got = in.read<float>(caller.stream);
+  if (std::string text = check(got.data() + at[own], whorlSum); !text.empty()) return text;
+  std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(at[own]), counts[own],
+              got.begin() + static_cast<std::ptrdiff_t>(at[own]));
+  if (got != values) return "more than the block was written in place";
   return {};
 }
 
@@ -113,22 +126,27 @@ std::string every_form_by(bool host, const Caller& caller) {
 }
 
 std::string both_forms(const Caller& caller) {
-  constexpr std::size_t kCount = 1001;
+  constexpr std::size_t kCount = 1001, kGap = 3;
   const auto n = static_cast<std::size_t>(caller.nranks);
   const DeviceCopy in(std::vector<int>(kCount, caller.rank), caller.stream);
-  const DeviceCopy out(std::vector<int>(n * kCount), caller.stream);
   const Counts counts(n, kCount);
   for (int plain = 0; plain < caller.nranks; ++plain) {
+    // With gaps, since a call whose blocks lie side by side is the plain one.
+    const bool gaps = caller.rank != plain;
+    const Counts at = displacements(counts, gaps ? kGap : 0);
+    std::vector<int> expected(total(counts, gaps ? kGap : 0), kGuard);
+    const DeviceCopy out(expected, caller.stream);
     const whorlResult_t result =
-        caller.rank == plain
-            ? whorlAllGather(in.data(), out.data(), kCount, whorlInt32, caller.comm, caller.stream)
-            : whorlAllGatherv(in.data(), kCount, out.data(), counts.data(), nullptr, whorlInt32,
-                              caller.comm, caller.stream);
+        gaps
+            ? whorlAllGatherv(in.data(), kCount, out.data(), counts.data(), at.data(), whorlInt32,
+                              caller.comm, caller.stream)
+            : whorlAllGather(in.data(), out.data(), kCount, whorlInt32, caller.comm, caller.stream);
     if (result != whorlSuccess) return failure(result, caller.comm);
-    const auto got = out.read<int>(caller.stream);
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      if (got[i] != static_cast<int>(i / kCount)) return "wrong block";
+    for (std::size_t r = 0; r < n; ++r) {
+      std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(at[r]), kCount,
+                  static_cast<int>(r));
     }
+    if (out.read<int>(caller.stream) != expected) return "wrong blocks";
   }
   return host_was_used(caller.comm) ? "the host has carried it out" : "";
 }

@@ -20,8 +20,8 @@ struct Caller {
 
 /// Exchanges random blocks, some of them empty, of up to `largest` elements.
 std::string all_to_all_v(const Caller& caller, unsigned seed, std::size_t largest);
-/// Calls every collective that has such a form, in place as well. Checks that the host has carried
-/// them out, or that it has not.
+/// Calls every collective that has such a form, some of them in place as well. Returns an error
+/// unless the host has carried out an operation, or none, as `host` says.
 std::string every_form_by(bool host, const Caller& caller);
 /// Gathers blocks of one size by calls of both forms.
 std::string both_forms(const Caller& caller);

@@ -57,13 +57,12 @@ bool reaches(CUcontext context, const Request& request, int rank, int nranks) {
     return place.context != nullptr ? place.context == context
                                     : is_of_device(context, place.device);
   };
-  if (request.blocks != nullptr) { // all in one buffer
-    const auto first_good = [&](const std::vector<Blocks::Block>& blocks) {
-      const auto first = std::find_if(blocks.begin(), blocks.end(),
-                                      [](const Blocks::Block& block) { return block.count > 0; });
-      return first == blocks.end() || good(first->data, 1);
+  if (request.blocks != nullptr) {
+    const auto all_good = [&](const std::vector<Blocks::Block>& blocks) {
+      return std::all_of(blocks.begin(), blocks.end(),
+                         [&](const Blocks::Block& block) { return good(block.data, block.count); });
     };
-    return first_good(request.blocks->sends) && first_good(request.blocks->receives);
+    return all_good(request.blocks->sends) && all_good(request.blocks->receives);
   }
   return good(request.send, input_bytes(request, rank, nranks)) &&
          good(request.recv, output_bytes(request, rank, nranks));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "device/kernel/blocks.h"
 #include "device/kernel/fused.h"
 #include "gpu/driver.h"
 
@@ -101,7 +102,7 @@ void DeviceLeader::close_retired(std::uint64_t last) {
 }
 
 /// Sets the blocks of a rank's request, whose buffers are at `send` and `recv`, from those that the
-/// rank has posted. Returns false if they are not within the buffers.
+/// rank has posted. Returns false if the blocks are not within the buffers.
 bool DeviceLeader::find_blocks(int rank, const DevicePost& post, Request& request) const {
   const auto n = static_cast<std::size_t>(members_.nranks);
   std::vector<BlockPlace> places(2 * n);
@@ -136,13 +137,13 @@ Status DeviceLeader::find_buffers(const Request& request, std::span<const Device
     here.send = address_of(rank, post.input, in, epoch);
     here.recv = address_of(rank, post.output, out, epoch);
     if ((in > 0 && here.send == nullptr) || (out > 0 && here.recv == nullptr) ||
-        (uneven && !find_blocks(rank, post, here))) {
+        (uneven && !(may_have_blocks(request.collective) && find_blocks(rank, post, here)))) {
       return Status::error(Code::kInternalError,
                            fmt::format("{} sent a malformed description of its buffers in {}",
                                        names_[index], describe(request)));
     }
   }
-  return {};
+  return check_blocks(requests_);
 }
 
 /// Returns the address of a buffer in this process; null if there is none, or it is malformed.

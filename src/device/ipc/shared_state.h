@@ -83,9 +83,9 @@ class SharedState {
   std::span<std::byte> words() const noexcept;
 
   /// Posts operation `number` of `rank`, which is this one; `what` is null if the buffers are in
-  /// host memory. `blocks` are the places of the blocks that it sends to each rank, and then of
-  /// those that it receives, or none; kBoardRanksWithPairs ranks at most. To be called in the order
-  /// of numbers. Returns false if no slot is free yet.
+  /// host memory. `blocks` are the places of the blocks that `rank` sends to each rank, then of
+  /// those that `rank` receives, or none; kBoardRanksWithPairs ranks at most. To be called in the
+  /// order of numbers. Returns false if no slot is free yet.
   bool post(int rank, std::uint64_t number, const DevicePost* what,
             std::span<const BlockPlace> blocks = {}) noexcept;
   enum class Call { kNone, kHost, kDevice };
@@ -143,7 +143,7 @@ class SharedState {
   static_assert(sizeof(StreamBarrier) + sizeof(gpu::Report) + sizeof(Box) <= kBoardBytesOfRank);
   static constexpr std::size_t kSlots = std::tuple_size_v<decltype(Box::slots)>;
   static_assert(kSlots * 2 * sizeof(Words<BlockPlace>) <= kBoardBytesOfPair);
-  static_assert(sizeof(gpu::StopWords) + kPage <= board_bytes_for(0));
+  static_assert(sizeof(gpu::StopWords) + kPage <= board_bytes_for(0, false));
 
   /// Returns the places of a slot's post: 2 · nranks of them.
   Words<BlockPlace>* places(int rank, std::size_t slot) const noexcept {

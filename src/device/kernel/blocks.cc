@@ -11,47 +11,24 @@ namespace whorl {
 Blocks blocks_of(const Request& request, int rank, int nranks) {
   if (request.blocks != nullptr) return *request.blocks;
   const auto n = static_cast<std::size_t>(nranks), self = static_cast<std::size_t>(rank);
-  const auto root = static_cast<std::size_t>(request.peer);
-  const std::size_t element = size_of(request.type);
+  const auto block = [&](const void* buffer, std::size_t begin, std::size_t count) {
+    auto* const data = static_cast<std::byte*>(const_cast<void*>(buffer)); // inputs are only read
+    return Blocks::Block{.used = true,
+                         .data = count > 0 ? data + begin * size_of(request.type) : nullptr,
+                         .count = count};
+  };
   const auto place = [&](std::size_t r) {
     return request.table != nullptr ? request.table->blocks[r]
                                     : ChunkMap::Block{r * request.count, request.count};
   };
-  const auto block = [&](const void* buffer, std::size_t begin, std::size_t count) {
-    auto* const data = static_cast<std::byte*>(const_cast<void*>(buffer)); // inputs are only read
-    return Blocks::Block{
-        .used = true, .data = count > 0 ? data + begin * element : nullptr, .count = count};
-  };
-  const auto all = [&](const void* buffer) {
-    std::vector<Blocks::Block> blocks;
-    for (std::size_t r = 0; r < n; ++r)
-      blocks.push_back(block(buffer, place(r).begin, place(r).count));
-    return blocks;
-  };
-  const Blocks::Block own_in = block(request.send, 0, place(self).count);
-  const Blocks::Block own_out = block(request.recv, 0, place(self).count);
-  Blocks result{.sends = std::vector<Blocks::Block>(n), .receives = std::vector<Blocks::Block>(n)};
-  switch (request.collective) {
-    case Collective::kAllGather:
-      result.sends.assign(n, own_in);
-      result.receives = all(request.recv);
-      break;
-    case Collective::kReduceScatter:
-      result.sends = all(request.send);
-      result.receives.assign(n, own_out);
-      break;
-    case Collective::kGather:
-      result.sends[root] = own_in;
-      if (self == root) result.receives = all(request.recv);
-      break;
-    case Collective::kScatter:
-      result.receives[root] = own_out;
-      if (self == root) result.sends = all(request.send);
-      break;
-    default: // all-to-all
-      result.sends = all(request.send);
-      result.receives = all(request.recv);
+  const bool scatters = request.collective == Collective::kReduceScatter;
+  Blocks result;
+  auto& many = scatters ? result.sends : result.receives;
+  for (std::size_t r = 0; r < n; ++r) {
+    many.push_back(block(scatters ? request.send : request.recv, place(r).begin, place(r).count));
   }
+  (scatters ? result.receives : result.sends)
+      .assign(n, block(scatters ? request.recv : request.send, 0, place(self).count));
   return result;
 }
 

@@ -13,9 +13,24 @@ inline bool has_blocks(const Request& request) noexcept {
   return request.blocks != nullptr || request.table != nullptr;
 }
 
-/// Returns the blocks that `rank` sends to and receives from each rank, with their addresses, of a
-/// collective in which ranks have blocks of one size or of several. In a reduce-scatter each rank
-/// sends a block of its input to each rank, and receives its result from each.
+/// Returns whether a collective has a form whose blocks may differ in size.
+constexpr bool may_have_blocks(Collective collective) noexcept {
+  switch (collective) {
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+    case Collective::kGather:
+    case Collective::kScatter:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Returns the blocks that `rank` sends to and receives from each rank, with their addresses. The
+/// request has blocks, or is an all-gather or a reduce-scatter, of which some ranks may make the
+/// plain call. In a reduce-scatter each rank sends a block of its input to each rank, and receives
+/// its result from each.
 Blocks blocks_of(const Request& request, int rank, int nranks);
 
 /// Smallest range of addresses that has all blocks with elements; null if none has.
@@ -25,8 +40,8 @@ struct Hull {
 };
 Hull hull_of(std::span<const Blocks::Block> blocks, std::size_t element_size) noexcept;
 
-/// Returns an error that names two ranks, if one of them sends another number of elements to the
-/// other than that one expects; `blocks` are those of all ranks.
+/// Returns an error that names two ranks, if one of the two sends another number of elements than
+/// the other one expects; `blocks` are those of all ranks.
 Status check_counts(const Request& request, std::span<const Blocks> blocks);
 
 } // namespace whorl

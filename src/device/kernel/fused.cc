@@ -159,6 +159,11 @@ Result<std::vector<gpu::Work>> device_work(std::span<const Request> requests) {
   return even_work(requests);
 }
 
+Status check_blocks(std::span<const Request> requests) {
+  if (std::none_of(requests.begin(), requests.end(), has_blocks)) return {};
+  return uneven_work(requests).status();
+}
+
 Status launch_device_work(std::span<const Request> requests, const gpu::StopWords* cancelled,
                           CUstream stream) {
   auto works = device_work(requests);

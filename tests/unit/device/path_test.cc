@@ -156,7 +156,23 @@ TEST(DeviceAlgo, HasFourNames) {
   EXPECT_THAT(named("fast").status().message(), HasSubstr("WHORL_DEVICE_ALGO=\"fast\" is none of"));
 }
 
-TEST(SuitsDevices, CollectivesWhoseBlocksAreAlike) {
+TEST(DevicePath, BlocksThatDifferNeedOneDevice) {
+  DeviceFacts facts = kThreads;
+  facts.uneven = true;
+  for (const bool one_process : {true, false}) {
+    facts.one_process = one_process;
+    for (const DeviceAlgo algo : {DeviceAlgo::kAny, DeviceAlgo::kFused, DeviceAlgo::kSchedule}) {
+      facts.layout = DeviceLayout::kOneDevice;
+      EXPECT_EQ(with(facts, algo), DevicePath::kFused);
+      for (const DeviceLayout layout : {DeviceLayout::kOwnDevices, DeviceLayout::kOtherwise}) {
+        facts.layout = layout;
+        EXPECT_EQ(with(facts, algo), DevicePath::kHost);
+      }
+    }
+  }
+}
+
+TEST(SuitsDevices, CollectivesButPremultipliedSums) {
   Request request{.collective = Collective::kAllReduce};
   EXPECT_TRUE(suits_devices(request));
   request.collective = Collective::kBarrier;
@@ -168,9 +184,9 @@ TEST(SuitsDevices, CollectivesWhoseBlocksAreAlike) {
   request = {.collective = Collective::kAllReduce, .scaled = true};
   EXPECT_FALSE(suits_devices(request));
   request = {.collective = Collective::kAllToAll, .blocks = std::make_shared<Blocks>()};
-  EXPECT_FALSE(suits_devices(request));
+  EXPECT_TRUE(suits_devices(request));
   request = {.collective = Collective::kAllGather, .table = std::make_shared<BlockTable>()};
-  EXPECT_FALSE(suits_devices(request));
+  EXPECT_TRUE(suits_devices(request));
 }
 
 } // namespace

@@ -32,9 +32,9 @@ class StreamSyncTest : public ::testing::Test {
   void SetUp() override {
     for (int rank = 0; rank < 2; ++rank) {
       Rank& one = ranks_[static_cast<std::size_t>(rank)];
-      auto memory = rank == 0 ? ShmSegment::create("board", board_bytes_for(2))
+      auto memory = rank == 0 ? ShmSegment::create("board", board_bytes_for(2, true))
                               : ShmSegment::open(Fd(sys().duplicate(ranks_[0].memory.fd())),
-                                                 board_bytes_for(2));
+                                                 board_bytes_for(2, true));
       ASSERT_TRUE(memory.ok()) << memory.status().message();
       one.memory = *std::move(memory);
       const SharedState board({one.memory.data(), one.memory.size()}, 2);
