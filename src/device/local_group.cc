@@ -78,7 +78,7 @@ void LocalDeviceGroup::give_back_events(Operation& operation) {
 
 /// Whether kernels can carry out such a request on the buffers of `rank`.
 bool LocalDeviceGroup::may_go_on_device(int rank, const Request& request, CUcontext context) const {
-  // Without this ranks would wait for each other, and then leave the operation to the host.
+  // Ranks on several devices would wait for each other, and then leave the operation to the host.
   if (has_blocks(request) && several_contexts_.load(std::memory_order_relaxed)) return false;
   return algo_ != DeviceAlgo::kHost && suits_devices(request) &&
          request.collective != Collective::kBarrier && ranks_.size() <= gpu::kMaxBuffers &&
@@ -130,10 +130,14 @@ void LocalDeviceGroup::leave(std::uint64_t number, Operation& operation) {
   operations_.erase(number);
 }
 
-std::vector<Request> LocalDeviceGroup::requests_of(const std::vector<Post>& posts) {
+/// Makes the launches of an operation that one kernel carries out.
+Status LocalDeviceGroup::prepare_fused(Operation& operation) {
   std::vector<Request> requests;
-  for (const Post& post : posts) requests.push_back(post.request);
-  return requests;
+  for (const Post& post : operation.posts) requests.push_back(post.request);
+  auto works = device_work(requests);
+  if (!works.ok()) return works.status();
+  operation.works = *std::move(works);
+  return {};
 }
 
 /// Chooses who carries out an operation that all ranks have posted. The caller holds the mutex.
@@ -177,7 +181,7 @@ void LocalDeviceGroup::decide(Operation& operation) {
   if (operation.error.ok()) operation.error = check_alike(posts);
   if (operation.error.ok()) operation.error = check_joined(posts);
   if (operation.error.ok() && path == DevicePath::kFused) {
-    operation.error = check_blocks(requests_of(posts));
+    operation.error = prepare_fused(operation);
   }
   if (!operation.error.ok()) return;
   const auto launched = launch(operation, path);
@@ -194,7 +198,7 @@ void LocalDeviceGroup::decide(Operation& operation) {
 
 /// Queues an operation of ranks that are all on devices. Returns false if the host has to carry it
 /// out.
-Result<bool> LocalDeviceGroup::launch(const Operation& operation, DevicePath path) {
+Result<bool> LocalDeviceGroup::launch(Operation& operation, DevicePath path) {
   if (path == DevicePath::kFused) {
     WHORL_TRY(launch_fused(operation));
     return true;
@@ -275,7 +279,7 @@ Status LocalDeviceGroup::check_alike(const std::vector<Post>& posts) const {
   return {};
 }
 
-Status LocalDeviceGroup::launch_fused(const Operation& operation) {
+Status LocalDeviceGroup::launch_fused(Operation& operation) {
   const Post& leader = operation.posts.back();
   const gpu::ContextGuard guard(leader.context);
   if (done_context_ != leader.context) {
@@ -288,7 +292,7 @@ Status LocalDeviceGroup::launch_fused(const Operation& operation) {
     if (post.stream == leader.stream) continue;
     WHORL_CUDA_TRY(cuStreamWaitEvent(leader.stream, post.ready, 0));
   }
-  WHORL_TRY(launch_device_work(requests_of(operation.posts), nullptr, leader.stream));
+  WHORL_TRY(launch_device_work(leader.request, operation.works, nullptr, leader.stream));
   WHORL_CUDA_TRY(cuEventRecord(done_, leader.stream));
   for (const Post& post : operation.posts) {
     if (post.stream == leader.stream) continue;

@@ -14,6 +14,7 @@
 #include "device/common/path.h"
 #include "device/kernel/schedule_local.h"
 #include "gpu/driver.h"
+#include "gpu/work.h"
 
 namespace whorl {
 
@@ -72,16 +73,17 @@ class LocalDeviceGroup final : public DeviceGroup {
     bool decided = false;
     Met met = Met::kHost; ///< the outcome, once decided
     Status error;
+    std::vector<gpu::Work> works; ///< launches, where one kernel carries out the operation
   };
 
   Status record_ready(Post& post);
   void give_back_events(Operation& operation);
   bool may_go_on_device(int rank, const Request& request, CUcontext context) const;
   void decide(Operation& operation);
-  static std::vector<Request> requests_of(const std::vector<Post>& posts);
+  static Status prepare_fused(Operation& operation);
   DevicePath path_of(const std::vector<Post>& posts);
-  Result<bool> launch(const Operation& operation, DevicePath path);
-  Status launch_fused(const Operation& operation);
+  Result<bool> launch(Operation& operation, DevicePath path);
+  Status launch_fused(Operation& operation);
   Status check_captures(const std::vector<Post>& posts) const;
   Status check_joined(const std::vector<Post>& posts) const;
   Status check_alike(const std::vector<Post>& posts) const;

@@ -122,7 +122,8 @@ bool DeviceLeader::find_blocks(int rank, const DevicePost& post, Request& reques
   return true;
 }
 
-/// Sets the requests of all ranks, with the addresses of their buffers in this process.
+/// Sets the requests of all ranks, with the addresses of their buffers in this process, and the
+/// launches.
 Status DeviceLeader::find_buffers(const Request& request, std::span<const DevicePost> posts,
                                   std::uint64_t epoch) {
   for (int rank = 0; rank < members_.nranks; ++rank) {
@@ -143,7 +144,10 @@ Status DeviceLeader::find_buffers(const Request& request, std::span<const Device
                                        names_[index], describe(request)));
     }
   }
-  return check_blocks(requests_);
+  auto works = device_work(requests_);
+  if (!works.ok()) return works.status();
+  works_ = *std::move(works);
+  return {};
 }
 
 /// Returns the address of a buffer in this process; null if there is none, or it is malformed.
@@ -156,14 +160,14 @@ std::byte* DeviceLeader::address_of(int rank, const gpu::SharedMemory& memory, s
   return imports_.has(rank, memory) ? imports_.use(rank, memory, epoch) : nullptr;
 }
 
-Status DeviceLeader::launch(CUstream stream) const {
-  return launch_device_work(requests_, sync_.stop_words(), stream);
+Status DeviceLeader::launch(const Request& request, CUstream stream) {
+  return launch_device_work(request, works_, sync_.stop_words(), stream);
 }
 
 Status DeviceLeader::queue(const Request& request, std::span<const DevicePost> posts,
                            const StreamSync::Operation& barrier) {
   WHORL_TRY(find_buffers(request, posts, sync_.next()));
-  Status status = sync_.pass(barrier, [&] { return launch(barrier.stream); });
+  Status status = sync_.pass(barrier, [&] { return launch(request, barrier.stream); });
   imports_.trim();
   return status;
 }
@@ -175,7 +179,7 @@ Status DeviceLeader::capture(const Request& request, std::span<const DevicePost>
   for_all_of_others(posts, [&](int rank, const DevicePost&, const gpu::SharedMemory& memory) {
     imports_.pin(rank, memory, replays.next());
   });
-  Status status = replays.capture(barrier, into, [&] { return launch(barrier.stream); });
+  Status status = replays.capture(barrier, into, [&] { return launch(request, barrier.stream); });
   imports_.trim();
   return status;
 }

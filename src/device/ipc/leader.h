@@ -18,6 +18,7 @@
 #include "device/ipc/stream_sync.h"
 #include "engine/request.h"
 #include "gpu/peer_memory.h"
+#include "gpu/work.h"
 
 namespace whorl {
 
@@ -75,7 +76,7 @@ class DeviceLeader {
                       std::uint64_t epoch);
   std::byte* address_of(int rank, const gpu::SharedMemory& memory, std::size_t bytes,
                         std::uint64_t epoch);
-  Status launch(CUstream stream) const;
+  Status launch(const Request& request, CUstream stream);
 
   const Membership& members_;
   const std::vector<std::string>& names_;
@@ -88,6 +89,7 @@ class DeviceLeader {
   gpu::MemoryImports imports_;
   Status error_;
   std::vector<Request> requests_; ///< requests by rank, with addresses in this process
+  std::vector<gpu::Work> works_;  ///< launches of the operation in progress
 };
 
 } // namespace whorl

@@ -15,7 +15,7 @@ namespace {
 /// Builder of launches: collects segments and begins another launch when one is full.
 class Builder {
  public:
-  explicit Builder(const Request& request, std::size_t ranks) {
+  Builder(const Request& request, std::size_t ranks) {
     if (request.op == ReduceOp::kAvg) empty_.divisor = static_cast<int>(ranks);
   }
   /// Sets the addresses from which the offsets of a rank's segments count. Comes before add().
@@ -159,24 +159,17 @@ Result<std::vector<gpu::Work>> device_work(std::span<const Request> requests) {
   return even_work(requests);
 }
 
-Status check_blocks(std::span<const Request> requests) {
-  if (std::none_of(requests.begin(), requests.end(), has_blocks)) return {};
-  return uneven_work(requests).status();
-}
-
-Status launch_device_work(std::span<const Request> requests, const gpu::StopWords* cancelled,
-                          CUstream stream) {
-  auto works = device_work(requests);
-  if (!works.ok()) return works.status();
-  if (works->empty()) return {};
+Status launch_device_work(const Request& request, std::span<gpu::Work> works,
+                          const gpu::StopWords* cancelled, CUstream stream) {
+  if (works.empty()) return {};
   CUcontext context = nullptr;
   WHORL_CUDA_TRY(cuCtxGetCurrent(&context));
   const auto kernels = gpu::Kernels::of(context);
   if (!kernels.ok()) return kernels.status();
-  const Request& request = requests[0];
-  for (gpu::Work& work : *works) {
+  const bool combines = reduces(request.collective);
+  for (gpu::Work& work : works) {
     work.cancelled = cancelled;
-    if (reduces(request.collective)) {
+    if (combines) {
       WHORL_TRY((*kernels)->combine(work, request.type, request.op, stream));
     } else {
       for (gpu::Segment& segment : work.segments) segment.count *= size_of(request.type);

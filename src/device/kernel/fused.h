@@ -18,13 +18,9 @@ namespace whorl {
 /// At most gpu::kMaxBuffers ranks. An error names two ranks whose numbers of elements differ.
 Result<std::vector<gpu::Work>> device_work(std::span<const Request> requests);
 
-/// Returns the error of device_work() without the launches. Where blocks have one size there is
-/// none.
-Status check_blocks(std::span<const Request> requests);
-
-/// Queues the launches of device_work() in `stream`, whose context is current. `cancelled` is as
-/// in gpu::Work.
-Status launch_device_work(std::span<const Request> requests, const gpu::StopWords* cancelled,
-                          CUstream stream);
+/// Queues `works`, which device_work() has made of requests like `request`, in `stream`, whose
+/// context is current. `cancelled` is as in gpu::Work.
+Status launch_device_work(const Request& request, std::span<gpu::Work> works,
+                          const gpu::StopWords* cancelled, CUstream stream);
 
 } // namespace whorl
