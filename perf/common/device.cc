@@ -77,6 +77,8 @@ void Device::free(std::byte* memory) const noexcept {
 void Device::copy(void* to, const void* from, std::size_t bytes) const {
   if (bytes == 0) return;
   check(copy_(reinterpret_cast<Address>(to), reinterpret_cast<Address>(from), bytes), "cuMemcpy");
+  // A copy of up to 64 KiB from pageable memory returns before its bytes are on the device.
+  synchronize(nullptr);
 }
 
 void* Device::make_stream() const {

@@ -13,6 +13,8 @@
 //     have ended; otherwise each stream has a queue of its own;
 //   - calls that may wait for all streams of a context do wait (fault.h), and hold up the calls of
 //     other threads meanwhile (lock.h); so do copies to and from pageable memory;
+//   - cuMemcpy() of at most 64 KiB from pageable memory returns before the device has the bytes,
+//     for which streams that do not synchronise with the default stream do not wait;
 //   - a stream has room for kMaxQueued operations; a call that queues another one waits and holds
 //     others up, too, which is more than the real driver does;
 //   - kernels are those of tests/support/host_kernels.h, found by their names, or with

@@ -1,7 +1,10 @@
 // Functions of the driver for memory. fake_cuda_allow_copies(n) makes all copies after the next n
 // fail; −1: none.
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
@@ -32,6 +35,23 @@ bool copy_is_refused() {
 /// Returns whether the driver does not know the memory, so that a copy waits for its stream.
 bool is_pageable(CUdeviceptr address) {
   return Memory::all().find(static_cast<std::uintptr_t>(address)).bytes == 0;
+}
+
+/// Largest copy from pageable memory that returns when its bytes have been read.
+constexpr std::size_t kStagedBytes = 64 * 1024;
+
+/// Copies from pageable memory: reads the bytes, and has the default stream write them later.
+CUresult copy_by_staging(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+  using namespace std::chrono_literals;
+  const fake_cuda::DriverLock inside(static_cast<CUstream>(nullptr));
+  if (const CUresult bad = refused(nullptr); bad != CUDA_SUCCESS) return bad;
+  if (copy_is_refused()) return CUDA_ERROR_INVALID_VALUE;
+  const auto* const data = reinterpret_cast<const std::byte*>(from);
+  stream_of(nullptr).push([to, staged = std::vector<std::byte>(data, data + bytes)] {
+    std::this_thread::sleep_for(300us);
+    std::memcpy(Memory::all().reach(to), staged.data(), staged.size());
+  });
+  return CUDA_SUCCESS;
 }
 
 } // namespace
@@ -162,6 +182,9 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUst
   return CUDA_SUCCESS;
 }
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+  if (is_pageable(from) && !is_pageable(to) && bytes <= kStagedBytes) {
+    return copy_by_staging(to, from, bytes);
+  }
   if (const CUresult bad = cuMemcpyAsync(to, from, bytes, nullptr); bad != CUDA_SUCCESS) return bad;
   stream_of(nullptr).synchronize();
   return lost() ? kFault : CUDA_SUCCESS;
