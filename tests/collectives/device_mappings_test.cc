@@ -345,7 +345,7 @@ TEST(DeviceMappingsErrors, ALowLimitOfDescriptorsIsNone) {
       ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
       if (context.rank == low_rank) { // cannot receive all descriptors, or make its own
         rlimit low = before;
-        low.rlim_cur = static_cast<rlim_t>(open_descriptors()) + (context.rank == 0 ? 80 : 5);
+        low.rlim_cur = static_cast<rlim_t>(open_descriptors()) + (context.rank == 0 ? 20 : 5);
         ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
       }
       sum_in(memory.data(), n, comm, stream.get());
