@@ -79,7 +79,7 @@ void LocalDeviceGroup::give_back_events(Operation& operation) {
 /// Whether kernels can carry out such a request on the buffers of `rank`.
 bool LocalDeviceGroup::may_go_on_device(int rank, const Request& request, CUcontext context) const {
   // Ranks on several devices would wait for each other, and then leave the operation to the host.
-  if (has_blocks(request) && several_contexts_.load(std::memory_order_relaxed)) return false;
+  if (has_uneven_sums(request) && several_contexts_.load(std::memory_order_relaxed)) return false;
   return algo_ != DeviceAlgo::kHost && suits_devices(request) &&
          request.collective != Collective::kBarrier && ranks_.size() <= gpu::kMaxBuffers &&
          reaches(context, request, rank, static_cast<int>(ranks_.size()));
@@ -149,8 +149,8 @@ DevicePath LocalDeviceGroup::path_of(const std::vector<Post>& posts) {
   return choose_device_path(
       {.on_device = on_device,
        .shared = true,
-       .uneven = std::any_of(posts.begin(), posts.end(),
-                             [](const Post& post) { return has_blocks(post.request); }),
+       .uneven_sums = std::any_of(posts.begin(), posts.end(),
+                                  [](const Post& post) { return has_uneven_sums(post.request); }),
        .one_process = true,
        .schedules = schedules_ != nullptr,
        .layout = one_context ? DeviceLayout::kOneDevice : DeviceLayout::kOtherwise,

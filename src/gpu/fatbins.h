@@ -15,4 +15,5 @@
 extern "C" {
 WHORL_FATBINS(WHORL_DECLARE_FATBINS)
 extern const char whorl_fatbin_interpret_copy[];
+extern const char whorl_fatbin_exchange[];
 }

@@ -10,7 +10,7 @@
 
 namespace whorl::gpu {
 
-/// Kernels of interpret.cu in one context. Any thread.
+/// Kernels of interpret.cu and exchange.cu in one context. Any thread.
 class Interpreters {
  public:
   /// Returns the kernels of a context, which must be current. Loads them at the first call and
@@ -20,6 +20,8 @@ class Interpreters {
   /// Returns the number of blocks that any kernel can have on the device at once; 0 where the
   /// device has no cooperative launches.
   unsigned max_blocks() const noexcept { return max_blocks_; }
+  /// Returns the same number for exchanges.
+  unsigned max_exchange_blocks() const noexcept { return max_exchange_blocks_; }
   /// Ways in which blocks of a launch begin. kTogether: all run at once, or the driver refuses the
   /// launch.
   enum class Blocks { kAsRoomIs, kTogether };
@@ -33,11 +35,12 @@ class Interpreters {
   Status load();
 
  private:
-  Status add(CUmodule module, const char* name, CUfunction& function, int processors);
+  static Status add(CUmodule module, const char* name, CUfunction& function, int processors,
+                    unsigned& max_blocks);
 
-  CUfunction copy_ = nullptr;
+  CUfunction copy_ = nullptr, exchange_ = nullptr;
   std::array<std::array<CUfunction, kNumReduceOps>, kNumDataTypes> reduce_{};
-  unsigned max_blocks_ = 0;
+  unsigned max_blocks_ = 0, max_exchange_blocks_ = 0;
 };
 
 } // namespace whorl::gpu

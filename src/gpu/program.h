@@ -67,13 +67,17 @@ struct Report {
 };
 enum class WaitPhase : std::uint32_t { kReceiving, kSending, kLane };
 
-/// Exchange of one block between each sender and each receiver, in one round (direct.h), instead of
-/// a schedule.
+/// Way in which a launch carries out its operation.
+enum class LaunchForm : std::uint32_t {
+  kSchedule, ///< schedules in its programs
+  kDirect,   ///< one round of small messages in lines (direct.h), without programs
+  kExchange, ///< messages between pairs of ranks (exchange.h); a program is a list of PairMessages
+};
+
+/// Exchange of one block between each sender and each receiver, in one round (direct.h).
 struct DirectForm {
-  std::uint8_t is_used; ///< flag, 1: there are no programs
-  std::uint8_t splits;  ///< flag, 1: inputs have a block for each rank; 0: one for all
-  std::uint8_t gathers; ///< flag, 1: outputs have a block of each rank; 0: combined ones
-  std::uint8_t reserved;
+  std::uint8_t splits;           ///< flag, 1: inputs have a block for each rank; 0: one for all
+  std::uint8_t gathers;          ///< flag, 1: outputs have a block of each rank; 0: combined ones
   std::int16_t sender, receiver; ///< the only rank that sends, or receives; −1: all do
 
   WHORL_HOST_DEVICE bool sends(std::uint32_t rank) const {
@@ -109,6 +113,8 @@ struct Launch {
   std::uint32_t lane_channels; ///< number of FIFOs of an instance to each peer
   std::uint32_t n_ranks;
   std::uint32_t stops_first; ///< flag, 1: blocks read `stop` before they begin
+  LaunchForm form;
+  std::uint32_t parts; ///< number of FIFOs among which an exchange divides a message
   DirectForm direct;
   std::uint64_t scratch_bytes; ///< multiple of 128
   std::uint64_t timeout_ns;    ///< longest time without progress

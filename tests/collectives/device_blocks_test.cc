@@ -20,19 +20,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DeviceBlocks, ::testing::Values(1, 2, 3, 4, 12))
 TEST_P(DeviceBlocks, TakeOneKernel) {
   const int n = GetParam();
   run_on_device(n, [n](int rank, whorlComm_t comm, const DeviceQueue& stream) {
-    return every_form_by(false, {rank, n, comm, stream.get()});
+    return every_form({rank, n, comm, stream.get()});
   });
-}
-
-TEST(DeviceBlocksOnTwoDevices, AreLeftToTheHost) {
-  if (!device_is_pretended()) GTEST_SKIP() << "needs two devices";
-  const ScopedEnv settings{{"FAKE_CUDA_DEVICES", "2"}};
-  run_on_device(
-      2,
-      [](int rank, whorlComm_t comm, const DeviceQueue& stream) {
-        return every_form_by(true, {rank, 2, comm, stream.get()});
-      },
-      2);
 }
 
 TEST(DeviceBlocksOfOneSize, MayBeGatheredByBothForms) {

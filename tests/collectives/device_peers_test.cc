@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/device_blocks.h"
 #include "tests/support/device_case.h"
 #include "tests/support/device_peers.h"
 
@@ -40,6 +41,17 @@ TEST_P(DevicePeersOf, DoEveryCollectiveWithoutTheHost) {
       "");
 }
 
+TEST_P(DevicePeersOf, BlocksMayDifferInSize) {
+  EXPECT_EQ(run(GetParam(),
+                [](RankContext& context, whorlComm_t comm) {
+                  const DeviceQueue stream;
+                  const Caller caller{context.rank, context.nranks, comm, stream.get()};
+                  EXPECT_EQ(both_forms(caller), "");
+                  EXPECT_EQ(every_form(caller, true), "");
+                }),
+            "");
+}
+
 TEST_P(DevicePeersOf, EveryReductionAndAlgorithm) {
   for (const char* const algorithm : {"oneshot", "twoshot", "ring", "doubling", "tree"}) {
     EXPECT_EQ(run(GetParam(),
@@ -61,6 +73,15 @@ TEST_P(DevicePeersOf, EveryReductionAndAlgorithm) {
               "")
         << algorithm;
   }
+}
+
+TEST_F(DevicePeers, BlocksWithWrongCountsNameBothRanks) {
+  EXPECT_EQ(run(3,
+                [](RankContext& context, whorlComm_t comm) {
+                  const DeviceQueue stream;
+                  EXPECT_EQ(wrong_counts({context.rank, 3, comm, stream.get()}), "");
+                }),
+            "");
 }
 
 TEST_F(DevicePeers, StreamsRunAheadOfEachOther) {

@@ -17,61 +17,62 @@ namespace {
 
 using testing::RankContext;
 
-/// Runs `body` in n processes; rank r uses device r modulo `devices`.
+/// Runs `body` in n processes.
 template <class Body>
-void run_processes(int n, Body&& body, int devices = 1) {
+void run_processes(int n, Body&& body) {
   const auto rank = [&](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
     EXPECT_EQ(body(Caller{context.rank, n, comm, stream.get()}), "");
   };
-  EXPECT_EQ(run_world(n, rank, {}, devices), "");
+  EXPECT_EQ(run_world(n, rank), "");
 }
 
 class DeviceProcessesBlocks : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcessesBlocks, ::testing::Values(2, 3, 4));
 
 TEST_P(DeviceProcessesBlocks, TakeOneKernel) {
-  run_processes(GetParam(), [](const Caller& caller) { return every_form_by(false, caller); });
-}
-
-TEST(DeviceProcessesBlocksOnTwoDevices, AreLeftToTheHost) {
-  if (!device_is_pretended()) GTEST_SKIP() << "needs two devices";
-  const ScopedEnv settings{{"FAKE_CUDA_DEVICES", "2"}};
-  run_processes(
-      2, [](const Caller& caller) { return every_form_by(true, caller); }, 2);
+  run_processes(GetParam(), [](const Caller& caller) { return every_form(caller); });
 }
 
 TEST(DeviceProcessesBlocksOfOneSize, MayBeGatheredByBothForms) { run_processes(3, both_forms); }
 
 TEST(DeviceProcessesBlocksErrors, WrongCountsNameBothRanks) { run_processes(3, wrong_counts); }
 
+/// Replays an exchange of blocks among three processes, of zeros, then of the elements.
+void replay(RankContext& context, whorlComm_t comm) {
+  const DeviceQueue stream;
+  AllToAllv exchange(random_matrix(3, 7, 4000), context.rank, 1);
+  const std::vector<int> zeros(exchange.send.size());
+  const DeviceCopy in(zeros, stream.get()), out(exchange.recv, stream.get());
+  const auto run = [&] {
+    EXPECT_EQ(failure(exchange.run(in.data(), out.data(), comm, stream.get()), comm), "");
+  };
+  run(); // the first between several devices cannot be captured
+  const DeviceGraph graph(stream.get(), run);
+  for (int replay = 0; replay < 2; ++replay) {
+    const auto& contents = replay == 0 ? zeros : exchange.send;
+    EXPECT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(in.data()),
+                            reinterpret_cast<CUdeviceptr>(contents.data()),
+                            contents.size() * sizeof(int), stream.get()),
+              CUDA_SUCCESS);
+    context.barrier();
+    graph.launch(stream.get());
+    exchange.recv = out.read<int>(stream.get());
+    const bool none = context.rank == 2; // receives nothing
+    EXPECT_EQ(exchange.recv == exchange.expected, replay == 1 || none);
+    context.barrier();
+  }
+  EXPECT_FALSE(host_was_used(comm));
+}
+
 TEST(DeviceProcessesBlocksInGraphs, AreReplayedWithNewContents) {
-  EXPECT_EQ(
-      run_world(3,
-                [](RankContext& context, whorlComm_t comm) {
-                  const DeviceQueue stream;
-                  AllToAllv exchange(random_matrix(3, 7, 4000), context.rank, 1);
-                  const std::vector<int> zeros(exchange.send.size());
-                  const DeviceCopy in(zeros, stream.get()), out(exchange.recv, stream.get());
-                  const DeviceGraph graph(stream.get(), [&] {
-                    EXPECT_EQ(
-                        failure(exchange.run(in.data(), out.data(), comm, stream.get()), comm), "");
-                  });
-                  for (int replay = 0; replay < 2; ++replay) { // of zeros, then of the elements
-                    const auto& contents = replay == 0 ? zeros : exchange.send;
-                    EXPECT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(in.data()),
-                                            reinterpret_cast<CUdeviceptr>(contents.data()),
-                                            contents.size() * sizeof(int), stream.get()),
-                              CUDA_SUCCESS);
-                    context.barrier();
-                    graph.launch(stream.get());
-                    exchange.recv = out.read<int>(stream.get());
-                    const bool none = context.rank == 2; // receives nothing
-                    EXPECT_EQ(exchange.recv == exchange.expected, replay == 1 || none);
-                    context.barrier();
-                  }
-                }),
-      "");
+  EXPECT_EQ(run_world(3, replay), "");
+}
+
+TEST(DeviceProcessesBlocksInGraphs, AreReplayedByKernelsOfSeveralDevices) {
+  if (!device_is_pretended()) GTEST_SKIP() << "needs three devices";
+  const ScopedEnv settings{{"FAKE_CUDA_DEVICES", "3"}};
+  EXPECT_EQ(run_world(3, replay, {}, 3), "");
 }
 
 } // namespace

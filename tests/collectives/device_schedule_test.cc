@@ -11,8 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/device_blocks.h"
 #include "tests/support/device_case.h"
 #include "tests/support/device_graph.h"
+#include "tests/support/device_processes.h"
 #include "tests/support/thread_world.h"
 
 namespace whorl::test {
@@ -75,6 +77,15 @@ TEST_P(Schedules, EveryCollectiveGivesTheSameAsOnTheHost) {
     EXPECT_EQ(launches() - before,
               cases_of_every_collective(counts) * std::min(GetParam().devices, nranks()));
   }
+}
+
+TEST_P(Schedules, BlocksMayDifferInSize) {
+  if (nranks() > 6 * GetParam().devices) GTEST_SKIP() << "see SchedulesOfBlocks";
+  run([&](int rank, whorlComm_t comm, const DeviceQueue& stream) {
+    const Caller caller{rank, nranks(), comm, stream.get()};
+    std::string text = both_forms(caller);
+    return text.empty() ? every_form(caller, GetParam().devices > 1) : text;
+  });
 }
 
 TEST_P(Schedules, EveryReductionAndAlgorithm) {
@@ -221,6 +232,21 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Schedules,
                          ::testing::Values(Places{2, 1}, Places{4, 1}, Places{8, 1}, Places{2, 2},
                                            Places{3, 3}, Places{4, 2}, Places{4, 4}, Places{6, 4}),
                          place_name);
+
+TEST(SchedulesOfBlocks, ThatAreTooManyForAKernelAreLeftToTheHost) {
+  const ScopedEnv settings{{"WHORL_DEVICE_ALGO", "schedule"}};
+  run_on_device(8, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) {
+    std::string text = all_to_all_v({rank, 8, comm, stream.get()}, 1, 500);
+    return !text.empty() || host_was_used(comm) ? text : "the device has done it";
+  });
+}
+
+TEST(SchedulesOfBlocks, WithWrongCountsNameBothRanks) {
+  const ScopedEnv settings{{"WHORL_DEVICE_ALGO", "schedule"}};
+  run_on_device(3, [&](int rank, whorlComm_t comm, const DeviceQueue& stream) {
+    return wrong_counts({rank, 3, comm, stream.get()});
+  });
+}
 
 /// Returns the number of devices, at least 1.
 int devices() {

@@ -93,14 +93,11 @@ std::string reduce_scatter(const Caller& caller, unsigned seed, std::size_t larg
   return {};
 }
 
-std::string every_form(const Caller& caller) {
+/// Calls `form(seed, largest)` for some sizes of blocks.
+template <class Form>
+std::string with_every_size(Form&& form) {
   for (unsigned seed = 1; seed <= 5; ++seed) {
-    const std::size_t largest = seed == 5 ? 100'000 : 700;
-    if (auto text = all_to_all_v(caller, seed, largest); !text.empty()) return text;
-    for (const bool in_place : {false, true}) {
-      if (auto text = gather(caller, seed, largest, in_place); !text.empty()) return text;
-    }
-    if (auto text = reduce_scatter(caller, seed, largest); !text.empty()) return text;
+    if (auto text = form(seed, seed == 5 ? 100'000 : 700); !text.empty()) return text;
   }
   return {};
 }
@@ -117,10 +114,20 @@ std::string all_to_all_v(const Caller& caller, unsigned seed, std::size_t larges
   return exchange.check();
 }
 
-std::string every_form_by(bool host, const Caller& caller) {
-  std::string text = every_form(caller);
-  if (text.empty() && host_was_used(caller.comm) != host) {
-    text = host ? "the device has carried it out" : "the host has carried it out";
+std::string every_form(const Caller& caller, bool sums_by_host) {
+  std::string text = with_every_size([&](unsigned seed, std::size_t largest) {
+    std::string wrong = all_to_all_v(caller, seed, largest);
+    for (const bool in_place : {false, true}) {
+      if (wrong.empty()) wrong = gather(caller, seed, largest, in_place);
+    }
+    return wrong;
+  });
+  if (!text.empty()) return text;
+  if (host_was_used(caller.comm)) return "the host has moved blocks";
+  text = with_every_size(
+      [&](unsigned seed, std::size_t largest) { return reduce_scatter(caller, seed, largest); });
+  if (text.empty() && host_was_used(caller.comm) != sums_by_host) {
+    text = sums_by_host ? "the device has combined blocks" : "the host has combined blocks";
   }
   return text;
 }

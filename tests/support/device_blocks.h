@@ -20,9 +20,10 @@ struct Caller {
 
 /// Exchanges random blocks, some of them empty, of up to `largest` elements.
 std::string all_to_all_v(const Caller& caller, unsigned seed, std::size_t largest);
-/// Calls every collective that has such a form, some of them in place as well. Returns an error
-/// unless the host has carried out an operation, or none, as `host` says.
-std::string every_form_by(bool host, const Caller& caller);
+/// Calls every collective that has such a form, some of them in place as well. Returns an error if
+/// the host has carried out any; where `sums_by_host` is set, unless it has carried out those that
+/// combine blocks and no others.
+std::string every_form(const Caller& caller, bool sums_by_host = false);
 /// Gathers blocks of one size by calls of both forms.
 std::string both_forms(const Caller& caller);
 

@@ -13,7 +13,8 @@ namespace whorl::testing {
 
 /// Runs a grid of a kernel of combine.cu.
 void run_combine(const std::string& kernel, const gpu::Work& work, const gpu::Grid& grid);
-/// Runs a grid of a kernel of interpret.cu with all its ranks but `absent` (−1: all).
+/// Runs a grid of a kernel of interpret.cu or exchange.cu with all its ranks but `absent` (−1:
+/// all).
 void run_interpreter(const std::string& kernel, const gpu::Launch& launch, unsigned threads,
                      int absent = -1);
 

@@ -53,7 +53,8 @@ std::string edited(const std::string& image, const std::string& text) {
 /// Returns the PTX of an image, like combine_float32.
 std::string load_ptx(const std::string& image) {
   static const std::map<std::string, const char*> images = [] {
-    std::map<std::string, const char*> all{{"interpret_copy", whorl_fatbin_interpret_copy}};
+    std::map<std::string, const char*> all{{"exchange", whorl_fatbin_exchange},
+                                           {"interpret_copy", whorl_fatbin_interpret_copy}};
 #define WHORL_IMAGES(type)                             \
   all["combine_" #type] = whorl_fatbin_combine_##type; \
   all["interpret_" #type] = whorl_fatbin_interpret_##type;
@@ -72,9 +73,10 @@ const ptx::Kernel& find_kernel(const std::string& name) {
   static std::map<std::string, std::string> texts;
   static std::map<std::string, ptx::Kernel> kernels;
   if (const auto known = kernels.find(name); known != kernels.end()) return known->second;
-  // whorl_combine_float32_sum_few is in the image combine_float32.
-  const std::size_t begin = name.find('_') + 1, type = name.find('_', begin) + 1;
-  const std::string image = name.substr(begin, name.find('_', type) - begin);
+  // whorl_combine_float32_sum_few is in the image combine_float32, whorl_exchange in exchange.
+  const std::size_t begin = name.find('_') + 1, behind = name.find('_', begin);
+  const std::size_t end = behind == std::string::npos ? behind : name.find('_', behind + 1);
+  const std::string image = name.substr(begin, end == std::string::npos ? end : end - begin);
   if (texts.count(image) == 0) texts[image] = edited(image, load_ptx(image));
   return kernels[name] = ptx::read_kernel(texts[image], name);
 }

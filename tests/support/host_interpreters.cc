@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "gpu/exchange.h"
 #include "gpu/interpret.h"
 #include "kernels/reductions.h"
 
@@ -88,14 +89,28 @@ class HostBlock {
   unsigned turn_ = 0;
 };
 
+/// Runs `body(block)` in each of `size` threads of a block, the caller among them.
+template <class Body>
+void run_block(unsigned size, Body&& body) {
+  Team team(size);
+  const auto run = [&](unsigned index) {
+    HostBlock block(team, index);
+    body(block);
+  };
+  std::vector<std::thread> threads;
+  for (unsigned index = 1; index < size; ++index) threads.emplace_back(run, index);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+}
+
 struct HostMoves;
-using HostExchange = gpu::DirectExchange<HostMoves, HostBlock>;
+using HostDirectExchange = gpu::DirectExchange<HostMoves, HostBlock>;
 
 /// Move functions without template arguments, so that the interpreter is compiled once for all
 /// reductions.
 struct HostMoves {
   using Move = void (*)(const gpu::BlockMemory&, gpu::Lane);
-  using MoveUnit = bool (*)(const HostExchange&, std::uint64_t unit);
+  using MoveUnit = bool (*)(const HostDirectExchange&, std::uint64_t unit);
   std::uint64_t bytes;
   Move combine, copy;
   MoveUnit combine_units;
@@ -104,19 +119,19 @@ struct HostMoves {
 
 void interpret(const gpu::Launch& launch, unsigned x, unsigned y, unsigned size, HostMoves moves) {
   gpu::BlockMemory memory;
-  Team team(size);
-  const auto run = [&](unsigned index) {
-    HostBlock block(team, index);
-    if (launch.direct.is_used != 0) {
-      HostExchange(launch, x, y, memory, block, moves).run();
+  run_block(size, [&](HostBlock& block) {
+    if (launch.form == gpu::LaunchForm::kDirect) {
+      HostDirectExchange(launch, x, y, memory, block, moves).run();
     } else {
       gpu::Interpreter<HostMoves, HostBlock>(launch, x, y, memory, block, moves).run();
     }
-  };
-  std::vector<std::thread> threads;
-  for (unsigned index = 1; index < size; ++index) threads.emplace_back(run, index);
-  run(0);
-  for (std::thread& thread : threads) thread.join();
+  });
+}
+
+void exchange(const gpu::Launch& launch, unsigned x, unsigned y, unsigned size) {
+  gpu::ExchangeMemory memory;
+  run_block(size,
+            [&](HostBlock& block) { gpu::Exchange<HostBlock>(launch, x, y, memory, block).run(); });
 }
 
 template <class Moves>
@@ -129,7 +144,7 @@ void copy(const gpu::BlockMemory& memory, gpu::Lane threads) {
 }
 
 template <class Moves>
-bool combine_units(const HostExchange& exchange, std::uint64_t unit) {
+bool combine_units(const HostDirectExchange& exchange, std::uint64_t unit) {
   return Moves::combine_units(exchange, unit);
 }
 
@@ -156,7 +171,8 @@ void add_type(Table& table, std::index_sequence<kOps...>) {
 
 template <std::size_t... kTypes>
 Table all(std::index_sequence<kTypes...>) {
-  Table table{{"whorl_interpret_copy", run<gpu::Copies, std::uint8_t>}};
+  Table table{{"whorl_interpret_copy", run<gpu::Copies, std::uint8_t>},
+              {"whorl_exchange", exchange}};
   (add_type<kTypes>(table, std::make_index_sequence<kNumReduceOps>()), ...);
   return table;
 }

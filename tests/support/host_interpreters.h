@@ -7,12 +7,13 @@
 
 namespace whorl::testing {
 
-/// Function that runs a block of an interpret.cu kernel on the host with `threads` threads, the
-/// caller among them. All blocks of an operation, of all its launches, must run at the same time.
+/// Function that runs a block of a kernel of interpret.cu or exchange.cu on the host with `threads`
+/// threads, the caller among them. All blocks of an operation, of all its launches, must run at the
+/// same time.
 using HostInterpreter = void (*)(const gpu::Launch& launch, unsigned x, unsigned y,
                                  unsigned threads);
 
-/// Returns all kernels of interpret.cu by their names.
+/// Returns all these kernels by their names.
 const std::map<std::string, HostInterpreter, std::less<>>& host_interpreters();
 
 } // namespace whorl::testing

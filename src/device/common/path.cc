@@ -52,7 +52,7 @@ DevicePath choose_device_path(const DeviceFacts& facts) noexcept {
   // Kernels of two processes on one device would take turns, each waiting for the other.
   const bool run_together = facts.one_process || facts.layout == DeviceLayout::kOwnDevices;
   const bool schedule =
-      facts.schedules && run_together && !facts.uneven && facts.algo != DeviceAlgo::kFused;
+      facts.schedules && run_together && !facts.uneven_sums && facts.algo != DeviceAlgo::kFused;
   const bool fused = facts.layout == DeviceLayout::kOneDevice && facts.shared;
   if (fused && !(schedule && facts.algo == DeviceAlgo::kSchedule)) return DevicePath::kFused;
   return schedule ? DevicePath::kSchedule : DevicePath::kHost;

@@ -18,8 +18,8 @@ namespace whorl {
 enum class DeviceAlgo { kAny, kFused, kSchedule, kHost };
 Result<DeviceAlgo> device_algo();
 
-/// Whether kernels can carry out such a request, or, if it is a barrier, the streams alone.
-/// Collectives whose blocks differ in size only suit kernels on one device.
+/// Whether kernels can carry out such a request, or, if it is a barrier, the streams alone. Those
+/// that combine blocks which differ in size only suit kernels on one device.
 bool suits_devices(const Request& request) noexcept;
 
 /// Place where a rank's kernels run.
@@ -48,10 +48,10 @@ enum class DevicePath {
 
 /// Facts that the ranks of a collective have posted, and abilities of their group.
 struct DeviceFacts {
-  bool on_device = false; ///< kernels of every rank reach that rank's buffers
-  bool shared = false;    ///< kernels of every rank reach the buffers of all, if on one device
-  bool barrier = false;   ///< the collective is a barrier, which has no buffers
-  bool uneven = false;    ///< blocks may differ in size, which schedules of devices do not have
+  bool on_device = false;   ///< kernels of every rank reach that rank's buffers
+  bool shared = false;      ///< kernels of every rank reach the buffers of all, if on one device
+  bool barrier = false;     ///< the collective is a barrier, which has no buffers
+  bool uneven_sums = false; ///< blocks that may differ in size are combined, as no messages are
   bool one_process = false;
   bool schedules = false; ///< the group can interpret schedules, or has not tried yet
   DeviceLayout layout = DeviceLayout::kOtherwise;

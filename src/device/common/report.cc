@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
+
+#include "device/kernel/blocks.h"
 
 namespace whorl {
 namespace {
@@ -16,6 +19,7 @@ Request request_of(const gpu::Report& report) {
   request.op = static_cast<ReduceOp>(byte(2));
   request.peer = static_cast<int>(byte(3));
   request.count = report.count;
+  if (byte(4) != 0) request.blocks = std::make_shared<Blocks>();
   return request;
 }
 
@@ -48,7 +52,8 @@ std::uint64_t report_tag(const Request& request) {
   return static_cast<std::uint64_t>(request.collective) |
          static_cast<std::uint64_t>(request.type) << 8U |
          static_cast<std::uint64_t>(request.op) << 16U |
-         static_cast<std::uint64_t>(request.peer) << 24U;
+         (static_cast<std::uint64_t>(request.peer) & 0xffU) << 24U |
+         (has_blocks(request) ? std::uint64_t{1} << 32U : 0);
 }
 
 gpu::Report read_report(gpu::Report& report) noexcept {

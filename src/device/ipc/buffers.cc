@@ -6,22 +6,27 @@
 
 namespace whorl {
 
-bool DeviceBuffers::describe(const Request& request, DevicePost& post,
-                             std::vector<BlockPlace>& places) {
+void DeviceBuffers::describe_blocks(const Request& request, DevicePost& post,
+                                    std::vector<BlockPlace>& places) const {
+  if (!has_blocks(request)) return;
+  post.uneven = 1;
+  const Blocks blocks = blocks_of(request, members_.rank, members_.nranks);
+  for (const auto* const all : {&blocks.sends, &blocks.receives}) {
+    const Hull hull = hull_of(*all, size_of(request.type));
+    for (const Blocks::Block& block : *all) {
+      const bool any = block.count > 0;
+      places.push_back(
+          {any ? static_cast<std::uint64_t>(block.data - hull.begin) : 0, block.count});
+    }
+  }
+}
+
+bool DeviceBuffers::describe(const Request& request, DevicePost& post) {
   if (has_blocks(request)) {
     const Blocks blocks = blocks_of(request, members_.rank, members_.nranks);
-    const auto describe_all = [&](const std::vector<Blocks::Block>& all,
-                                  gpu::SharedMemory& memory) {
-      const Hull hull = hull_of(all, size_of(request.type));
-      for (const Blocks::Block& block : all) {
-        const bool any = block.count > 0;
-        places.push_back(
-            {any ? static_cast<std::uint64_t>(block.data - hull.begin) : 0, block.count});
-      }
-      return find(hull.begin, hull.bytes, memory);
-    };
-    post.uneven = 1;
-    return describe_all(blocks.sends, post.input) && describe_all(blocks.receives, post.output);
+    const Hull in = hull_of(blocks.sends, size_of(request.type));
+    const Hull out = hull_of(blocks.receives, size_of(request.type));
+    return find(in.begin, in.bytes, post.input) && find(out.begin, out.bytes, post.output);
   }
   return find(request.send, input_bytes(request, members_.rank, members_.nranks), post.input) &&
          find(request.recv, output_bytes(request, members_.rank, members_.nranks), post.output);

@@ -26,9 +26,12 @@ class DeviceBuffers {
   DeviceBuffers(const Membership& members, const SharedState& board, FdChannel* fd_channel)
       : members_(members), board_(board), sender_(members.rank, fd_channel) {}
 
-  /// Describes the buffers in a post, and in `places` the blocks if they may differ in size.
-  /// Returns false if the leader cannot reach the buffers. The context of the memory is current.
-  bool describe(const Request& request, DevicePost& post, std::vector<BlockPlace>& places);
+  /// Describes the blocks of a request in its post and in `places`, if they may differ in size.
+  void describe_blocks(const Request& request, DevicePost& post,
+                       std::vector<BlockPlace>& places) const;
+  /// Describes the buffers in a post. Returns false if the leader cannot reach them. The context of
+  /// the memory is current.
+  bool describe(const Request& request, DevicePost& post);
   /// Hands over the memory of `post`, in `context`, that the leader asks for in operation `number`.
   /// kIdle: the leader has not asked, or the messages have no room. kDone: all has been sent.
   /// kFailed: see error().

@@ -77,8 +77,9 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
   if (!reaches(context, request, members_.rank, members_.nranks)) return false;
   if (request.collective == Collective::kBarrier) return true;
   if (left_to_host(request)) return false;
-  // Kernels that interpret schedules touch no buffers of other ranks.
-  post.shared = schedules_open_ || buffers_.describe(request, post, operation.places) ? 1 : 0;
+  // Kernels that exchange messages touch no buffers of other ranks.
+  buffers_.describe_blocks(request, post, operation.places);
+  post.shared = schedules_open_ || buffers_.describe(request, post) ? 1 : 0;
   // A captured operation is posted in any case, so that all ranks refuse it.
   const bool one_device = devices_known_ && facts_.layout == DeviceLayout::kOneDevice;
   return !one_device || post.shared != 0 || post.captured != 0;
@@ -197,7 +198,7 @@ Progress DevicePeers::queue(const Operation& operation, std::uint64_t timeout_ns
                  : leader_->queue(operation.request, posts_, barrier));
   }
   if (operation.path == DevicePath::kSchedule) {
-    const auto planned = schedules_.prepare(operation.request);
+    const auto planned = schedules_.prepare(operation.request, is_uneven());
     if (!planned.ok()) return end(operation, false, planned.status());
     if (!*planned) return leave_to_host(operation, "the host has to do it");
     if (captured) {

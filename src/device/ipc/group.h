@@ -90,6 +90,8 @@ class DevicePeers final : public DeviceGroup {
   Progress attempt(Operation& operation, std::uint64_t timeout_ns);
   Progress decide(Operation& operation, std::uint64_t timeout_ns);
   DevicePath path_of(const Operation& operation);
+  bool is_uneven() const noexcept;
+  Status check_blocks(const Operation& operation) const;
   void learn_devices();
   bool left_to_host(const Request& request) const noexcept;
   Progress offer(Operation& operation);

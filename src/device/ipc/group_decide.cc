@@ -39,6 +39,9 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
     case DevicePath::kHost:
       return end(operation, false);
     case DevicePath::kSchedule:
+      if (Status status = is_uneven() ? check_blocks(operation) : Status(); !status.ok()) {
+        return end(operation, false, std::move(status));
+      }
       return schedules_open_ ? queue(operation, timeout_ns) : offer(operation);
     case DevicePath::kFused:
       if (leader_ != nullptr) leader_->begin(operation.number, posts_);
@@ -50,6 +53,34 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
   return queue(operation, timeout_ns);
 }
 
+/// Whether blocks of any rank may differ in size, by the posts.
+bool DevicePeers::is_uneven() const noexcept {
+  return std::any_of(posts_.begin(), posts_.end(),
+                     [](const DevicePost& post) { return post.uneven != 0; });
+}
+
+/// Checks that other ranks expect as much of this rank as it sends to them, and the reverse. A
+/// difference between two other ranks is found by those.
+Status DevicePeers::check_blocks(const Operation& operation) const {
+  const auto n = static_cast<std::size_t>(members_.nranks);
+  const auto own = static_cast<std::size_t>(members_.rank);
+  const Blocks mine = blocks_of(operation.request, members_.rank, members_.nranks);
+  std::vector<BlockPlace> places(2 * n);
+  for (std::size_t r = 0; r < n; ++r) {
+    if (r == own) continue;
+    // A rank without blocks calls the plain all-gather.
+    BlockPlace sent{.count = operation.request.count}, expected = sent;
+    if (posts_[r].uneven != 0) {
+      board_.blocks(static_cast<int>(r), operation.number, places);
+      sent = places[own];
+      expected = places[n + own];
+    }
+    WHORL_TRY(check_count(operation.request, own, r, mine.sends[r].count, expected.count));
+    WHORL_TRY(check_count(operation.request, r, own, sent.count, mine.receives[r].count));
+  }
+  return {};
+}
+
 /// Chooses from the posts of all ranks, and alike on all.
 DevicePath DevicePeers::path_of(const Operation& operation) {
   const bool barrier = operation.request.collective == Collective::kBarrier;
@@ -59,8 +90,7 @@ DevicePath DevicePeers::path_of(const Operation& operation) {
   facts.barrier = barrier;
   facts.shared = std::all_of(posts_.begin(), posts_.end(),
                              [](const DevicePost& post) { return post.shared != 0; });
-  facts.uneven = std::any_of(posts_.begin(), posts_.end(),
-                             [](const DevicePost& post) { return post.uneven != 0; });
+  facts.uneven_sums = is_uneven() && reduces(operation.request.collective);
   return choose_device_path(facts);
 }
 
@@ -81,7 +111,7 @@ void DevicePeers::learn_devices() {
 bool DevicePeers::left_to_host(const Request& request) const noexcept {
   DeviceFacts facts = facts_;
   facts.on_device = facts.shared = true;
-  facts.uneven = has_blocks(request);
+  facts.uneven_sums = has_uneven_sums(request);
   return devices_known_ && choose_device_path(facts) == DevicePath::kHost;
 }
 

@@ -6,6 +6,8 @@
 
 #include "base/wait.h"
 #include "device/common/report.h"
+#include "device/kernel/blocks.h"
+#include "device/kernel/exchange.h"
 #include "gpu/driver.h"
 
 namespace whorl {
@@ -89,7 +91,21 @@ Status DevicePeerSchedules::reach(int rank, const DeviceOffer& offer, const Devi
   return {};
 }
 
-Result<bool> DevicePeerSchedules::prepare(const Request& request) {
+/// Prepares an exchange, of the same form on all ranks.
+Result<bool> DevicePeerSchedules::prepare_exchange(const Request& request) {
+  launch_ = {};
+  if (!planner_.set_exchange(launch_, request, blocks_)) return false;
+  const std::vector<std::byte> program =
+      exchange_program(request, blocks_of(request, members_.rank, members_.nranks));
+  launch_.instances = exchange_blocks(launch_, program);
+  moves_ = launch_.instances > 0;
+  if (set_programs(launch_, program)) return true;
+  return planner_.refuse(fmt::format(
+      "the blocks of {} ranks are too many for the parameters of a kernel", members_.nranks));
+}
+
+Result<bool> DevicePeerSchedules::prepare(const Request& request, bool uneven) {
+  if (uneven) return prepare_exchange(request);
   moves_ = planner_.moves(request);
   if (!moves_) return true;
   const auto found = planner_.plan(request, 1, blocks_);

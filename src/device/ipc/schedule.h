@@ -41,9 +41,10 @@ class DevicePeerSchedules {
   /// synchronise.
   Status open(std::span<const DeviceOffer> offers, std::span<const DevicePost> posts);
 
-  /// Chooses a schedule, alike on all ranks. Returns false if the host has to carry out the
-  /// request. To be called after open().
-  Result<bool> prepare(const Request& request);
+  /// Chooses a schedule, alike on all ranks, or an exchange if blocks of any rank may differ in
+  /// size (`uneven`). Returns false if the host has to carry out the request. To be called after
+  /// open().
+  Result<bool> prepare(const Request& request, bool uneven);
   /// Queues this rank's part of the request of the last prepare().
   Status queue(const Request& request, StreamSync& barriers, StreamSync::Operation barrier);
   /// Captures this rank's part into the stream, without the barriers, whose words grow from one
@@ -58,6 +59,7 @@ class DevicePeerSchedules {
   Status failure() const;
 
  private:
+  Result<bool> prepare_exchange(const Request& request);
   Status reach(int rank, const DeviceOffer& offer, const DevicePost& post);
   Status launch(const Request& request, const StreamSync& barriers,
                 const StreamSync::Operation& barrier, std::uint64_t capture);

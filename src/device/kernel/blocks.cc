@@ -43,18 +43,21 @@ Hull hull_of(std::span<const Blocks::Block> blocks, std::size_t element_size) no
   return {begin, static_cast<std::size_t>(end - begin)};
 }
 
+Status check_count(const Request& request, std::size_t from, std::size_t to, std::size_t sent,
+                   std::size_t expected) {
+  if (sent == expected) return {};
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format("ranks disagree on an operation: in {}v rank {} sends {} {} to rank {}, which "
+                  "expects {}; they differ in count",
+                  name_of(request.collective), from, sent, name_of(request.type), to, expected));
+}
+
 Status check_counts(const Request& request, std::span<const Blocks> blocks) {
   for (std::size_t from = 0; from < blocks.size(); ++from) {
     for (std::size_t to = 0; to < blocks.size(); ++to) {
-      const std::size_t sent = blocks[from].sends[to].count;
-      const std::size_t expected = blocks[to].receives[from].count;
-      if (sent == expected) continue;
-      return Status::error(
-          Code::kInvalidUsage,
-          fmt::format(
-              "ranks disagree on an operation: in {}v rank {} sends {} {} to rank {}, which "
-              "expects {}; they differ in count",
-              name_of(request.collective), from, sent, name_of(request.type), to, expected));
+      WHORL_TRY(check_count(request, from, to, blocks[from].sends[to].count,
+                            blocks[to].receives[from].count));
     }
   }
   return {};

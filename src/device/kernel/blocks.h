@@ -13,6 +13,12 @@ inline bool has_blocks(const Request& request) noexcept {
   return request.blocks != nullptr || request.table != nullptr;
 }
 
+/// Returns whether a request combines blocks that may differ in size, which no messages between
+/// devices do.
+inline bool has_uneven_sums(const Request& request) noexcept {
+  return has_blocks(request) && reduces(request.collective);
+}
+
 /// Returns whether a collective has a form whose blocks may differ in size.
 constexpr bool may_have_blocks(Collective collective) noexcept {
   switch (collective) {
@@ -40,8 +46,11 @@ struct Hull {
 };
 Hull hull_of(std::span<const Blocks::Block> blocks, std::size_t element_size) noexcept;
 
-/// Returns an error that names two ranks, if one of the two sends another number of elements than
-/// the other one expects; `blocks` are those of all ranks.
+/// Returns an error that names two ranks, if `from` sends another number of elements to `to` than
+/// that one expects.
+Status check_count(const Request& request, std::size_t from, std::size_t to, std::size_t sent,
+                   std::size_t expected);
+/// Checks the counts of every two ranks; `blocks` are those of all ranks.
 Status check_counts(const Request& request, std::span<const Blocks> blocks);
 
 } // namespace whorl

@@ -233,6 +233,16 @@ bool DevicePlanner::set(gpu::Launch& launch, const DevicePlan& plan, const Reque
   return true;
 }
 
+bool DevicePlanner::set_exchange(gpu::Launch& launch, const Request& request,
+                                 std::uint32_t blocks) {
+  launch.form = gpu::LaunchForm::kExchange;
+  launch.divisor = launch.lanes = launch.lane_channels = 1;
+  launch.operation = report_tag(request);
+  launch.fifos = layout_;
+  launch.parts = std::min({layout_.channels, blocks, gpu::kMaxBlocksOfRank});
+  return launch.parts > 0 || refuse("a device has no room for the blocks of all its ranks");
+}
+
 bool DevicePlanner::refuse(const std::string& why) {
   if (notified_ != why && log_enabled(LogLevel::kInfo)) {
     log(LogLevel::kInfo, fmt::format("{}: the host carries out operations between devices: {}",

@@ -54,6 +54,9 @@ class DevicePlanner {
   /// out the request.
   bool set(gpu::Launch& launch, const DevicePlan& plan, const Request& request,
            std::uint32_t blocks);
+  /// Sets the same fields, except the number of instances, for an exchange of blocks that may
+  /// differ in size (device/kernel/exchange.h), which needs no plan.
+  bool set_exchange(gpu::Launch& launch, const Request& request, std::uint32_t blocks);
   /// Logs why the host has to carry out operations, unless it was the last reason as well. Returns
   /// false.
   bool refuse(const std::string& why);

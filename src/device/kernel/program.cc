@@ -145,10 +145,9 @@ void set_direct(gpu::Launch& launch, const Request& request) {
                        collective == Collective::kAllToAll;
   const auto root = static_cast<std::int16_t>(has_root(collective) ? request.peer : -1);
   const bool to_root = collective == Collective::kReduce || collective == Collective::kGather;
-  launch.direct = {.is_used = 1,
-                   .splits = static_cast<std::uint8_t>(splits ? 1 : 0),
+  launch.form = gpu::LaunchForm::kDirect;
+  launch.direct = {.splits = static_cast<std::uint8_t>(splits ? 1 : 0),
                    .gathers = static_cast<std::uint8_t>(gathers ? 1 : 0),
-                   .reserved = 0,
                    .sender = to_root ? std::int16_t{-1} : root,
                    .receiver = to_root ? root : std::int16_t{-1}};
 }

@@ -8,6 +8,8 @@
 
 #include "device/common/capture.h"
 #include "device/common/report.h"
+#include "device/kernel/blocks.h"
+#include "device/kernel/exchange.h"
 #include "gpu/driver.h"
 
 namespace whorl {
@@ -67,6 +69,24 @@ Result<bool> DeviceSchedules::prepare(std::span<const Call> calls, bool capturin
   return planner_.refuse("the ranks have changed their devices");
 }
 
+/// Plans an operation whose blocks may differ in size, of at most `blocks` blocks of each rank.
+Result<bool> DeviceSchedules::plan_exchange(gpu::Launch& launch, DevicePlan& plan,
+                                            std::span<const Call> calls, std::uint32_t blocks) {
+  const Request& request = *calls[0].request;
+  const int n = static_cast<int>(calls.size());
+  std::vector<Blocks> all;
+  for (int rank = 0; rank < n; ++rank) {
+    all.push_back(blocks_of(*calls[static_cast<std::size_t>(rank)].request, rank, n));
+  }
+  WHORL_TRY(check_counts(request, all));
+  if (!planner_.set_exchange(launch, request, blocks)) return false;
+  for (const Blocks& mine : all) {
+    plan.bytes.push_back(exchange_program(request, mine));
+    launch.instances = std::max(launch.instances, exchange_blocks(launch, plan.bytes.back()));
+  }
+  return true;
+}
+
 /// Sets the fields of the launch on one device: the ranks there and their programs.
 Result<bool> DeviceSchedules::fill(gpu::Launch& launch, DevicePlan& plan,
                                    std::span<const Call> calls, std::size_t device,
@@ -86,6 +106,12 @@ Result<bool> DeviceSchedules::fill(gpu::Launch& launch, DevicePlan& plan,
     programs.insert(programs.end(), plan.bytes[rank].begin(), plan.bytes[rank].end());
   }
   if (set_programs(launch, programs)) return true;
+  if (plan.uploaded.empty()) {
+    return planner_.refuse(
+        fmt::format("the blocks of {} ranks on one device are too many for the "
+                    "parameters of a kernel",
+                    here.ranks.size()));
+  }
   if (plan.uploaded[device] == nullptr) {
     if (capturing) {
       return planner_.refuse(
@@ -147,18 +173,29 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   const bool capturing = capture->id != 0;
   const auto ready = prepare(calls, capturing);
   if (!ready.ok() || !*ready) return ready;
-  if (!planner_.moves(request)) return true; // no rank has to be waited for
+  const bool uneven = std::any_of(calls.begin(), calls.end(),
+                                  [](const Call& call) { return has_blocks(*call.request); });
+  if (!uneven && !planner_.moves(request)) return true; // no rank has to be waited for
   // Ranks that have a device of their own leave most of it to the program's kernels.
   std::uint32_t blocks = fifos_->devices().size() < calls.size() ? UINT32_MAX : kBlocksOfOwnDevice;
   for (const DeviceFifos::Device& device : fifos_->devices()) {
-    blocks = std::min(
-        blocks, device.kernels->max_blocks() / static_cast<std::uint32_t>(device.ranks.size()));
+    const std::uint32_t room =
+        uneven ? device.kernels->max_exchange_blocks() : device.kernels->max_blocks();
+    blocks = std::min(blocks, room / static_cast<std::uint32_t>(device.ranks.size()));
   }
-  const auto found = planner_.plan(request, fifos_->devices().size(), blocks);
-  if (!found.ok()) return found.status();
-  DevicePlan& plan = **found;
   gpu::Launch launch{};
-  if (!planner_.set(launch, plan, request, blocks)) return false;
+  DevicePlan exchange;
+  DevicePlan* plan = &exchange;
+  if (uneven) {
+    const auto planned = plan_exchange(launch, exchange, calls, blocks);
+    if (!planned.ok() || !*planned) return planned;
+    if (launch.instances == 0) return true;
+  } else {
+    const auto found = planner_.plan(request, fifos_->devices().size(), blocks);
+    if (!found.ok()) return found.status();
+    plan = *found;
+    if (!planner_.set(launch, *plan, request, blocks)) return false;
+  }
   launch.timeout_ns = 1;
   for (const Call& call : calls) launch.timeout_ns = std::max(launch.timeout_ns, call.timeout_ns);
   // A graph may be launched after a failure, while messages of failed operations are in the FIFOs.
@@ -168,7 +205,7 @@ Result<bool> DeviceSchedules::launch(std::span<const Call> calls) {
   }
   std::vector<gpu::Launch> launches(fifos_->devices().size(), launch);
   for (std::size_t d = 0; d < launches.size(); ++d) {
-    const auto filled = fill(launches[d], plan, calls, d, capturing);
+    const auto filled = fill(launches[d], *plan, calls, d, capturing);
     if (!filled.ok() || !*filled) return filled;
   }
   const std::lock_guard lock(order().mutex);

@@ -54,6 +54,8 @@ class DeviceSchedules {
 
  private:
   Result<bool> prepare(std::span<const Call> calls, bool capturing);
+  Result<bool> plan_exchange(gpu::Launch& launch, DevicePlan& plan, std::span<const Call> calls,
+                             std::uint32_t blocks);
   Result<bool> fill(gpu::Launch& launch, DevicePlan& plan, std::span<const Call> calls,
                     std::size_t device, bool capturing);
   Result<bool> queue(const gpu::Launch& launch, const DeviceFifos::Device& device,

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "gpu/exchange_messages.h"
 #include "gpu/work.h"
 #include "tests/support/fake_cuda/contexts.h"
 #include "tests/support/fake_cuda/device.h"
@@ -64,6 +65,13 @@ whorl::gpu::Launch reachable(const whorl::gpu::Launch& launch, int device) {
     own.ranks[r].input = memory.reach(launch.ranks[r].input);
     own.ranks[r].output = memory.reach(launch.ranks[r].output);
     own.ranks[r].scratch = memory.reach(launch.ranks[r].scratch);
+    if (launch.form != whorl::gpu::LaunchForm::kExchange) continue;
+    auto* const messages =
+        reinterpret_cast<whorl::gpu::PairMessages*>(own.inline_programs + launch.ranks[r].program);
+    for (std::uint32_t peer = 0; peer < launch.fifos.nranks; ++peer) {
+      messages[peer].source = memory.reach(messages[peer].source);
+      messages[peer].target = memory.reach(messages[peer].target);
+    }
   }
   return own;
 }

@@ -158,7 +158,7 @@ TEST(DeviceAlgo, HasFourNames) {
 
 TEST(DevicePath, BlocksThatDifferNeedOneDevice) {
   DeviceFacts facts = kThreads;
-  facts.uneven = true;
+  facts.uneven_sums = true;
   for (const bool one_process : {true, false}) {
     facts.one_process = one_process;
     for (const DeviceAlgo algo : {DeviceAlgo::kAny, DeviceAlgo::kFused, DeviceAlgo::kSchedule}) {

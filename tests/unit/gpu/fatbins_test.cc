@@ -54,7 +54,9 @@ Names names_in(const Table& table, const std::string& prefix) {
 
 std::vector<Image> all_images() {
   std::vector<Image> images{{"interpret_copy", whorl_fatbin_interpret_copy, sizeof(gpu::Launch),
-                             names_in(testing::host_interpreters(), "whorl_interpret_copy")}};
+                             names_in(testing::host_interpreters(), "whorl_interpret_copy")},
+                            {"exchange", whorl_fatbin_exchange, sizeof(gpu::Launch),
+                             names_in(testing::host_interpreters(), "whorl_exchange")}};
 #define WHORL_IMAGES(type)                                                                  \
   images.push_back({"combine_" #type, whorl_fatbin_combine_##type, sizeof(gpu::Work),       \
                     names_in(testing::host_kernels(), "whorl_combine_" #type "_")});        \

@@ -15,6 +15,7 @@
 #include "exec/reference.h"
 #include "kernels/reduce.h"
 #include "schedule/builder.h"
+#include "tests/support/aligned_memory.h"
 #include "tests/support/device_kernels.h"
 
 namespace whorl {
@@ -22,22 +23,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 7;
 using Bytes = std::vector<std::byte>;
-
-/// Zeroed memory, 128-byte aligned.
-class Memory {
- public:
-  explicit Memory(std::size_t bytes)
-      : data_(static_cast<std::byte*>(::operator new (bytes + 1, std::align_val_t{128}))) {
-    std::memset(data_.get(), 0, bytes);
-  }
-  std::byte* get() const { return data_.get(); }
-
- private:
-  struct Free {
-    void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{128}); }
-  };
-  std::unique_ptr<std::byte, Free> data_;
-};
+using Memory = testing::AlignedMemory;
 
 Shape shape_of(int nranks, int root = 0, int channels = 1) {
   Shape shape;

@@ -1,0 +1,250 @@
+// Tests of exchanges between pairs of ranks (gpu/exchange.h), run without a device in two ways
+// (device_kernels.h).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "device/kernel/exchange.h"
+#include "gpu/exchange_messages.h"
+#include "tests/support/aligned_memory.h"
+#include "tests/support/device_kernels.h"
+
+namespace whorl {
+namespace {
+
+using testing::AlignedMemory;
+
+/// Bytes that each rank sends to each, as sizes[from][to].
+using Sizes = std::vector<std::vector<std::size_t>>;
+
+/// Makes empty, small and large messages.
+Sizes random_sizes(std::size_t nranks, unsigned seed, std::size_t largest) {
+  std::mt19937 random(seed);
+  Sizes sizes(nranks, std::vector<std::size_t>(nranks));
+  for (auto& row : sizes) {
+    for (std::size_t& size : row) {
+      const unsigned kind = random() % 4;
+      size = kind == 0 ? 0 : kind == 1 ? 1 + random() % 20 : random() % largest;
+    }
+  }
+  return sizes;
+}
+
+/// Buffers of a rank: a message of random bytes to each rank, and room for those of each, at odd
+/// addresses with a gap between any two.
+class Buffers {
+ public:
+  Buffers(const Sizes& sizes, std::size_t rank, unsigned seed)
+      : input_(bytes_for(sizes)), output_(bytes_for(sizes)) {
+    std::mt19937 random(seed);
+    std::size_t in = random() % 17, out = random() % 17;
+    for (std::size_t r = 0; r < sizes.size(); ++r) {
+      blocks.sends.push_back({.used = true, .data = input_.get() + in, .count = sizes[rank][r]});
+      blocks.receives.push_back(
+          {.used = true, .data = output_.get() + out, .count = sizes[r][rank]});
+      for (std::size_t i = 0; i < sizes[rank][r]; ++i) {
+        input_.get()[in + i] = static_cast<std::byte>(random());
+      }
+      in += sizes[rank][r] + 1 + random() % 20;
+      out += sizes[r][rank] + 1 + random() % 20;
+    }
+  }
+  /// Returns whether all of the output that no message fills is still zero.
+  bool gaps_are_untouched() const {
+    const std::byte* at = output_.get();
+    for (const Blocks::Block& block : blocks.receives) {
+      if (std::any_of(at, static_cast<const std::byte*>(block.data),
+                      [](std::byte b) { return b != std::byte{}; })) {
+        return false;
+      }
+      at = block.data + block.count;
+    }
+    return true;
+  }
+  Blocks blocks;
+
+ private:
+  static std::size_t bytes_for(const Sizes& sizes) {
+    std::size_t bytes = 64;
+    for (const auto& row : sizes) {
+      for (const std::size_t size : row) bytes += size + 64;
+    }
+    return bytes;
+  }
+  AlignedMemory input_, output_;
+};
+
+/// Ranks on one device, for successive exchanges.
+class Device {
+ public:
+  Device(std::uint32_t nranks, std::uint32_t channels, std::uint32_t slots,
+         std::uint32_t slot_bytes)
+      : layout_{nranks, channels, slots, slot_bytes}, reports_(nranks) {
+    for (std::uint32_t rank = 0; rank < nranks; ++rank) {
+      regions_.emplace_back(layout_.region_bytes());
+    }
+  }
+
+  void run(const std::vector<Buffers>& buffers, std::uint32_t parts, unsigned threads,
+           int absent = -1) {
+    Request request;
+    request.collective = Collective::kAllToAll;
+    auto launch = std::make_unique<gpu::Launch>();
+    launch->form = gpu::LaunchForm::kExchange;
+    launch->parts = parts;
+    launch->lanes = launch->lane_channels = 1;
+    launch->timeout_ns = timeout_ns;
+    launch->fifos = layout_;
+    launch->stop = &stop;
+    launch->stops_first = stops_first ? 1 : 0;
+    launch->reports = reports_.data();
+    std::vector<std::byte> programs;
+    for (std::size_t rank = 0; rank < buffers.size(); ++rank) {
+      const auto program = exchange_program(request, buffers[rank].blocks);
+      launch->regions[rank] = regions_[rank].get();
+      launch->ranks[launch->n_ranks++] = {.input = nullptr,
+                                          .output = nullptr,
+                                          .scratch = nullptr,
+                                          .rank = static_cast<std::uint32_t>(rank),
+                                          .program = static_cast<std::uint32_t>(programs.size())};
+      programs.insert(programs.end(), program.begin(), program.end());
+      launch->instances = std::max(launch->instances, exchange_blocks(*launch, program));
+    }
+    launch->programs = programs.data();
+    if (launch->instances > 0) {
+      testing::run_interpreter("whorl_exchange", *launch, threads, absent);
+    }
+  }
+  /// Exchanges messages of such sizes, and checks every byte.
+  void check(const Sizes& sizes, std::uint32_t parts, unsigned threads, unsigned seed) {
+    std::vector<Buffers> buffers;
+    for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
+      buffers.emplace_back(sizes, rank, seed + static_cast<unsigned>(rank));
+    }
+    run(buffers, parts, threads);
+    for (std::size_t to = 0; to < sizes.size(); ++to) {
+      for (std::size_t from = 0; from < sizes.size(); ++from) {
+        ASSERT_EQ(std::memcmp(buffers[to].blocks.receives[from].data,
+                              buffers[from].blocks.sends[to].data, sizes[from][to]),
+                  0)
+            << from << " to " << to << ", seed " << seed;
+      }
+      ASSERT_TRUE(buffers[to].gaps_are_untouched()) << to << ", seed " << seed;
+      ASSERT_EQ(reports_[to].state, 0U);
+    }
+  }
+
+  std::uint64_t timeout_ns = 60'000'000'000;
+  gpu::StopWords stop{};
+  bool stops_first = true;
+  /// Returns the number of messages from one rank to another so far, through the first FIFO.
+  std::uint64_t messages(std::uint32_t from, std::size_t to) const {
+    const std::byte* const end = regions_[to].get() + layout_.end_at(false, from, 0);
+    return reinterpret_cast<const gpu::FifoEnd*>(end)->flag;
+  }
+  const gpu::Report& report(std::size_t rank) const { return reports_[rank]; }
+
+ private:
+  gpu::FifoLayout layout_;
+  std::vector<AlignedMemory> regions_;
+  std::vector<gpu::Report> reports_;
+};
+
+TEST(Exchange, MovesMessagesOfEverySize) {
+  for (const std::size_t n : {1, 2, 3, 5}) {
+    for (const std::uint32_t parts : {1U, 2U, 3U}) {
+      Device device(static_cast<std::uint32_t>(n), parts, 2, 256);
+      device.check(random_sizes(n, parts, 3000), parts, n < 4 ? 3 : 1, 7 * parts);
+    }
+  }
+}
+
+// Checks successive launches on the same FIFOs, of which each uses some.
+TEST(Exchange, LaunchesFollowEachOther) {
+  for (const std::uint32_t slots : {2U, 4U}) {
+    Device device(3, 4, slots, 128);
+    for (unsigned seed = 0; seed < 12; ++seed) {
+      device.check(random_sizes(3, seed, seed % 3 == 0 ? 90 : 1500), 1 + seed % 4, 1 + seed % 2,
+                   seed);
+    }
+  }
+}
+
+// Checks messages that are much longer than others, in one direction.
+TEST(Exchange, MessagesMayBeVeryDifferent) {
+  Sizes sizes(4, std::vector<std::size_t>(4));
+  sizes[2][0] = 20'000;
+  sizes[0][2] = 1;
+  sizes[1][3] = 5'000;
+  sizes[3][3] = 999;
+  Device device(4, 2, 2, 256);
+  device.check(sizes, 2, 2, 1);
+  sizes[2][0] = 0;
+  device.check(sizes, 2, 2, 2);
+}
+
+TEST(Exchange, GivesUpInTimeAndSaysForWhomItWaited) {
+  const Sizes sizes(3, std::vector<std::size_t>(3, 1000));
+  std::vector<Buffers> buffers;
+  for (std::size_t rank = 0; rank < 3; ++rank) buffers.emplace_back(sizes, rank, 1);
+  Device device(3, 1, 2, 256);
+  device.timeout_ns = 20'000'000;
+  device.run(buffers, 1, 2, 1);
+  EXPECT_TRUE(device.stop.is_set());
+  EXPECT_EQ(device.report(1).state, 0U);
+  EXPECT_EQ(device.report(2).state, 1U);
+  EXPECT_EQ(device.report(2).peer, 1U);
+  EXPECT_EQ(device.report(2).phase, static_cast<std::uint32_t>(gpu::WaitPhase::kReceiving));
+}
+
+TEST(Exchange, HasNoEffectWhenItIsStopped) {
+  const Sizes sizes(2, std::vector<std::size_t>(2, 1000));
+  std::vector<Buffers> buffers;
+  for (std::size_t rank = 0; rank < 2; ++rank) buffers.emplace_back(sizes, rank, 1);
+  Device device(2, 1, 2, 256);
+  device.stop.set();
+  device.run(buffers, 1, 2);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(device.report(rank).state, 0U);
+    EXPECT_EQ(std::to_integer<int>(buffers[rank].blocks.receives[1 - rank].data[3]), 0);
+  }
+}
+
+// Checks a rank that has a slot for every message, and so waits for none: others are told by the
+// host that all are to stop.
+TEST(Exchange, LeavesWhenItIsStoppedAlsoWithoutAWait) {
+  constexpr std::uint32_t kSlots = 1024;
+  Sizes sizes(2, std::vector<std::size_t>(2));
+  sizes[0][1] = std::size_t{kSlots} * 128;
+  std::vector<Buffers> buffers;
+  for (std::size_t rank = 0; rank < 2; ++rank) buffers.emplace_back(sizes, rank, 1);
+  Device device(2, 1, kSlots, 128);
+  device.stop.set();
+  device.stops_first = false;
+  device.run(buffers, 1, 1, 1);
+  EXPECT_LE(device.messages(0, 1), 300U);
+  EXPECT_EQ(device.report(0).state, 0U);
+}
+
+TEST(Exchange, TakesNoMoreBlocksThanHaveSomethingToDo) {
+  gpu::Launch launch{};
+  launch.parts = 16;
+  launch.fifos = {.nranks = 4, .channels = 16, .slots = 2, .slot_bytes = 65536};
+  const auto blocks_for = [&](std::uint64_t bytes) {
+    std::vector<gpu::PairMessages> pairs(4);
+    pairs[2].taken = bytes;
+    return exchange_blocks(launch, std::as_bytes(std::span(pairs)));
+  };
+  EXPECT_EQ(blocks_for(0), 0U);
+  EXPECT_EQ(blocks_for(1), 11U); // messages begin at FIFO 0, 5 and 10
+  EXPECT_EQ(blocks_for(20'000), 13U);
+  EXPECT_EQ(blocks_for(16 * 65536), 16U);
+}
+
+} // namespace
+} // namespace whorl
