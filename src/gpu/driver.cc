@@ -93,6 +93,14 @@ std::uint64_t id_of(CUcontext context) noexcept {
   return reinterpret_cast<std::uintptr_t>(context);
 }
 
+bool has_mps(CUdevice device) noexcept {
+  // CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which the headers of CUDA 12.3 lack
+  constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
+  int enabled = 0;
+  return driver()->cuDeviceGetAttribute(&enabled, kMpsEnabled, device) == CUDA_SUCCESS &&
+         enabled != 0;
+}
+
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }

@@ -79,6 +79,9 @@ Status check(CUresult result, std::string_view what);
 /// reset, everything in it is gone, and the next one may have the same handle, but has another id.
 /// Old drivers have no ids; the key is the handle there.
 std::uint64_t id_of(CUcontext context) noexcept;
+/// Returns whether processes share a device through NVIDIA's MPS, which runs their kernels
+/// together; an older driver does not say so.
+bool has_mps(CUdevice device) noexcept;
 /// Returns "12.8", from CUDA's numbers for versions.
 std::string version_text(int version);
 

@@ -75,6 +75,17 @@ TEST_P(DevicePeersOf, EveryReductionAndAlgorithm) {
   }
 }
 
+TEST_F(DevicePeers, MayShareADeviceThroughMps) {
+  const auto body = [](RankContext& context, whorlComm_t comm) {
+    const DeviceQueue stream;
+    const std::vector<std::size_t> counts{1, 20'003};
+    EXPECT_EQ(run_every_collective(context.rank, context.nranks, comm, stream.get(), counts), "");
+    EXPECT_EQ(interpreter_launches(), cases_of_every_collective(counts));
+    EXPECT_EQ(every_form({context.rank, context.nranks, comm, stream.get()}), "");
+  };
+  EXPECT_EQ(run_world(3, body, {{"FAKE_CUDA_MPS", "1"}, {"WHORL_DEVICE_ALGO", "schedule"}}, 1), "");
+}
+
 TEST_F(DevicePeers, BlocksWithWrongCountsNameBothRanks) {
   EXPECT_EQ(run(3,
                 [](RankContext& context, whorlComm_t comm) {

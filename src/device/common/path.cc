@@ -49,8 +49,9 @@ DeviceLayout layout_of(std::span<const DevicePlace> ranks) {
 DevicePath choose_device_path(const DeviceFacts& facts) noexcept {
   if (!facts.on_device || facts.algo == DeviceAlgo::kHost) return DevicePath::kHost;
   if (facts.barrier) return DevicePath::kBarrier;
-  // Kernels of two processes on one device would take turns, each waiting for the other.
-  const bool run_together = facts.one_process || facts.layout == DeviceLayout::kOwnDevices;
+  // Without MPS kernels of two processes on one device take turns, and would wait for each other.
+  const bool run_together = facts.one_process || facts.layout == DeviceLayout::kOwnDevices ||
+                            (facts.together && facts.layout == DeviceLayout::kOneDevice);
   const bool schedule =
       facts.schedules && run_together && !facts.uneven_sums && facts.algo != DeviceAlgo::kFused;
   const bool fused = facts.layout == DeviceLayout::kOneDevice && facts.shared;

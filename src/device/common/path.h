@@ -15,11 +15,11 @@
 namespace whorl {
 
 /// Value of WHORL_DEVICE_ALGO, which says who may carry out collectives on device memory.
-enum class DeviceAlgo { kAny, kFused, kSchedule, kHost };
+enum class DeviceAlgo : std::uint8_t { kAny, kFused, kSchedule, kHost };
 Result<DeviceAlgo> device_algo();
 
-/// Whether kernels can carry out such a request, or, if it is a barrier, the streams alone. Those
-/// that combine blocks which differ in size only suit kernels on one device.
+/// Whether kernels can carry out such a request, or, if it is a barrier, the streams alone. Sums of
+/// blocks that differ in size only suit kernels on one device.
 bool suits_devices(const Request& request) noexcept;
 
 /// Place where a rank's kernels run.
@@ -53,9 +53,10 @@ struct DeviceFacts {
   bool barrier = false;     ///< the collective is a barrier, which has no buffers
   bool uneven_sums = false; ///< blocks that may differ in size are combined, as no messages are
   bool one_process = false;
+  bool together = false;  ///< kernels of several processes run on a device together (MPS)
   bool schedules = false; ///< the group can interpret schedules, or has not tried yet
   DeviceLayout layout = DeviceLayout::kOtherwise;
-  DeviceAlgo algo = DeviceAlgo::kAny; ///< kFused if any rank is set to kFused
+  DeviceAlgo algo = DeviceAlgo::kAny; ///< kFused if any rank is set to it, else kSchedule likewise
 };
 /// Chooses who carries out a collective that all its ranks have posted.
 DevicePath choose_device_path(const DeviceFacts& facts) noexcept;

@@ -44,6 +44,7 @@ bool DevicePeers::prepare(CUcontext context) {
     return false;
   }
   std::memcpy(device_.data(), &uuid, device_.size());
+  together_ = gpu::has_mps(device);
   // Kernels are loaded now, because loading may wait for all streams of the context.
   Status status = gpu::Kernels::of(context).status();
   if (status.ok()) status = sync_.prepare();
@@ -64,7 +65,8 @@ void DevicePeers::describe_call(Operation& operation, CUcontext context) const {
   post.call = fingerprint_of(operation.request, 0, 0);
   post.device = device_;
   post.context = reinterpret_cast<std::uintptr_t>(context);
-  post.fused_only = algo_ == DeviceAlgo::kFused ? 1 : 0;
+  post.algo = algo_;
+  post.together = together_ ? 1 : 0;
 }
 
 /// Describes the buffers of an operation in its post. Returns whether kernels may carry out the
@@ -79,10 +81,12 @@ bool DevicePeers::describe_buffers(Operation& operation, CUcontext context) {
   if (left_to_host(request)) return false;
   // Kernels that exchange messages touch no buffers of other ranks.
   buffers_.describe_blocks(request, post, operation.places);
-  post.shared = schedules_open_ || buffers_.describe(request, post) ? 1 : 0;
+  const bool needs_no_leader = schedules_open_ && facts_.layout == DeviceLayout::kOwnDevices;
+  post.shared = needs_no_leader || buffers_.describe(request, post) ? 1 : 0;
   // A captured operation is posted in any case, so that all ranks refuse it.
-  const bool one_device = devices_known_ && facts_.layout == DeviceLayout::kOneDevice;
-  return !one_device || post.shared != 0 || post.captured != 0;
+  const bool leader_only =
+      devices_known_ && facts_.layout == DeviceLayout::kOneDevice && !facts_.together;
+  return !leader_only || post.shared != 0 || post.captured != 0;
 }
 
 Status DevicePeers::check(int, const Request& request, Stream* stream) const {

@@ -27,7 +27,8 @@ namespace whorl {
 ///
 /// The way of an operation follows from the posts, which all ranks see alike:
 ///   - all ranks on one device: the kernel of the leader (device/ipc/leader.h);
-///   - each rank on a device of its own: kernels that interpret schedules (device/ipc/schedule.h);
+///   - each rank on a device of its own, or all on one through MPS and WHORL_DEVICE_ALGO=schedule:
+///     kernels that exchange messages (device/ipc/schedule.h);
 ///   - otherwise, or where a rank has its buffers on the host: the host. A rank that knows from the
 ///     devices of earlier operations that the host does this one waits for nobody.
 /// On one device the leader answers whether it has mapped the buffers of all ranks; memory without
@@ -120,6 +121,7 @@ class DevicePeers final : public DeviceGroup {
   DeviceBuffers buffers_;
   CUcontext context_ = nullptr; ///< context of the first operation, and so of all operations
   std::array<std::byte, 16> device_{};
+  bool together_ = false; ///< whether kernels of several processes run on the device together
   std::unique_ptr<DeviceLeader> leader_; ///< null on other ranks, and before prepare()
   DevicePeerSchedules schedules_;
   DeviceReplays replays_;

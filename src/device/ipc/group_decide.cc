@@ -97,10 +97,15 @@ DevicePath DevicePeers::path_of(const Operation& operation) {
 /// Learns the facts that stay the same from the posts of the first operation with buffers.
 void DevicePeers::learn_devices() {
   std::vector<DevicePlace> places;
+  facts_.together = true;
   for (int rank = 0; rank < members_.nranks; ++rank) {
     const DevicePost& post = posts_[static_cast<std::size_t>(rank)];
     places.push_back({members_.info(rank).process_key, post.device, post.context});
-    if (post.fused_only != 0) facts_.algo = DeviceAlgo::kFused;
+    facts_.together = facts_.together && post.together != 0;
+    if (post.algo == DeviceAlgo::kFused) facts_.algo = DeviceAlgo::kFused;
+    if (post.algo == DeviceAlgo::kSchedule && facts_.algo == DeviceAlgo::kAny) {
+      facts_.algo = DeviceAlgo::kSchedule;
+    }
   }
   facts_.layout = layout_of(places);
   devices_known_ = true;

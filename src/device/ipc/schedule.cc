@@ -60,7 +60,10 @@ Status DevicePeerSchedules::open(std::span<const DeviceOffer> offers,
           fmt::format("{} has other settings than {}, of WHORL_ALGO perhaps", names_[index],
                       names_[static_cast<std::size_t>(members_.rank)]));
     }
-    blocks_ = std::min(blocks_, offers[index].blocks);
+    const auto sharing = static_cast<std::uint32_t>(
+        std::count_if(posts.begin(), posts.end(),
+                      [&](const DevicePost& post) { return post.device == posts[index].device; }));
+    blocks_ = std::min(blocks_, offers[index].blocks / sharing);
     if (Status status = reach(rank, offers[index], posts[index]); !status.ok()) {
       return status.with_context("the memory of " + names_[index]);
     }
@@ -82,7 +85,8 @@ Status DevicePeerSchedules::reach(int rank, const DeviceOffer& offer, const Devi
   const DeviceFifos::Device& device = own_->devices()[0];
   if (members_.same_process(rank, members_.rank)) {
     fifos_[index] = reinterpret_cast<std::byte*>(offer.region.address);
-    return enable_access(device.context, reinterpret_cast<CUcontext>(post.context));
+    auto* const context = reinterpret_cast<CUcontext>(post.context);
+    return context == device.context ? Status() : enable_access(device.context, context);
   }
   bool busy = false;
   const gpu::ContextGuard guard(device.context);

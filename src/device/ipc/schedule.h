@@ -20,8 +20,9 @@
 
 namespace whorl {
 
-/// Part of one rank in collectives of ranks that each have a device of their own, in several
-/// processes of a host: a kernel on each device interprets the rank's schedule (gpu/interpret.h).
+/// Part of one rank in collectives of ranks in several processes of a host that each have a device
+/// of their own, or share one through MPS: a kernel of each rank interprets its schedule
+/// (gpu/interpret.h), or exchanges blocks (gpu/exchange.h).
 ///
 ///     stream:  ready ─▶ until all are ─▶ kernel ─▶
 ///

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/fingerprint.h"
+#include "device/common/path.h"
 #include "gpu/peer_memory.h"
 #include "gpu/program.h"
 #include "gpu/stop_words.h"
@@ -21,11 +22,11 @@ struct DevicePost {
   std::array<std::byte, 16> device{}; ///< UUID of the device
   std::uint64_t context = 0;          ///< context of the device, in the rank's process
   std::uint32_t shared = 0;           ///< 1: other processes can map the buffers
-  std::uint8_t fused_only = 0;        ///< 1: WHORL_DEVICE_ALGO=fused
+  DeviceAlgo algo = DeviceAlgo::kAny; ///< value of WHORL_DEVICE_ALGO
   std::uint8_t captured = 0; ///< 1: captured into a graph; 2: to be, but cannot be captured
   std::uint8_t uneven = 0;   ///< 1: blocks may differ in size; the post has the place of each
-  std::uint8_t reserved = 0;
-  std::uint64_t capture = 0;           ///< id of the capture in the rank's process; 0: not known
+  std::uint8_t together = 0; ///< 1: kernels of several processes run together (MPS)
+  std::uint64_t capture = 0; ///< id of the capture in the rank's process; 0: not known
   gpu::SharedMemory input{}, output{}; ///< memory of the buffers; bytes = 0: no buffer
 };
 

@@ -64,6 +64,9 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
       *value = 9;
       return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
+      *value = setting("FAKE_CUDA_MPS", 0);
+      return CUDA_SUCCESS;
     default:
       *value = 0;
       return CUDA_SUCCESS;

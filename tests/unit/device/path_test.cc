@@ -96,6 +96,19 @@ TEST(DevicePath, ProcessesOnOneDevice) {
   EXPECT_EQ(with(facts, DeviceAlgo::kSchedule), DevicePath::kHost);
 }
 
+TEST(DevicePath, ProcessesOnOneDeviceThroughMps) {
+  DeviceFacts facts = kThreads;
+  facts.one_process = false;
+  facts.together = true;
+  EXPECT_EQ(with(facts, DeviceAlgo::kAny), DevicePath::kFused);
+  EXPECT_EQ(with(facts, DeviceAlgo::kSchedule), DevicePath::kSchedule);
+  facts.shared = false; // only its own rank touches a buffer
+  EXPECT_EQ(with(facts, DeviceAlgo::kAny), DevicePath::kSchedule);
+  EXPECT_EQ(with(facts, DeviceAlgo::kFused), DevicePath::kHost);
+  facts.layout = DeviceLayout::kOtherwise;
+  EXPECT_EQ(with(facts, DeviceAlgo::kAny), DevicePath::kHost);
+}
+
 TEST(DevicePath, ProcessesOnDevicesOfTheirOwn) {
   DeviceFacts facts = kThreads;
   facts.one_process = false;
@@ -156,7 +169,7 @@ TEST(DeviceAlgo, HasFourNames) {
   EXPECT_THAT(named("fast").status().message(), HasSubstr("WHORL_DEVICE_ALGO=\"fast\" is none of"));
 }
 
-TEST(DevicePath, BlocksThatDifferNeedOneDevice) {
+TEST(DevicePath, SumsOfBlocksThatDifferNeedOneDevice) {
   DeviceFacts facts = kThreads;
   facts.uneven_sums = true;
   for (const bool one_process : {true, false}) {
