@@ -13,11 +13,13 @@
 #include "gpu/exchange_messages.h"
 #include "tests/support/aligned_memory.h"
 #include "tests/support/device_kernels.h"
+#include "tests/unit/gpu/interpreter_case.h"
 
 namespace whorl {
 namespace {
 
 using testing::AlignedMemory;
+using testing::FifoWorld;
 
 /// Bytes that each rank sends to each, as sizes[from][to].
 using Sizes = std::vector<std::vector<std::size_t>>;
@@ -79,87 +81,58 @@ class Buffers {
   AlignedMemory input_, output_;
 };
 
-/// Ranks on one device, for successive exchanges.
-class Device {
- public:
-  Device(std::uint32_t nranks, std::uint32_t channels, std::uint32_t slots,
-         std::uint32_t slot_bytes)
-      : layout_{nranks, channels, slots, slot_bytes}, reports_(nranks) {
-    for (std::uint32_t rank = 0; rank < nranks; ++rank) {
-      regions_.emplace_back(layout_.region_bytes());
-    }
+/// Launches one exchange of all ranks but `absent` (−1: all).
+void run(FifoWorld& device, const std::vector<Buffers>& buffers, std::uint32_t parts,
+         unsigned threads, int absent = -1) {
+  Request request;
+  request.collective = Collective::kAllToAll;
+  auto launch = std::make_unique<gpu::Launch>();
+  device.set(*launch);
+  launch->form = gpu::LaunchForm::kExchange;
+  launch->parts = parts;
+  launch->lanes = launch->lane_channels = 1;
+  std::vector<std::byte> programs;
+  for (std::size_t rank = 0; rank < buffers.size(); ++rank) {
+    const auto program = exchange_program(request, buffers[rank].blocks);
+    launch->ranks[launch->n_ranks++] = {.input = nullptr,
+                                        .output = nullptr,
+                                        .scratch = nullptr,
+                                        .rank = static_cast<std::uint32_t>(rank),
+                                        .program = static_cast<std::uint32_t>(programs.size())};
+    programs.insert(programs.end(), program.begin(), program.end());
+    launch->instances = std::max(launch->instances, exchange_blocks(*launch, program));
   }
+  launch->programs = programs.data();
+  if (launch->instances > 0) {
+    testing::run_interpreter("whorl_exchange", *launch, threads, absent);
+  }
+}
 
-  void run(const std::vector<Buffers>& buffers, std::uint32_t parts, unsigned threads,
-           int absent = -1) {
-    Request request;
-    request.collective = Collective::kAllToAll;
-    auto launch = std::make_unique<gpu::Launch>();
-    launch->form = gpu::LaunchForm::kExchange;
-    launch->parts = parts;
-    launch->lanes = launch->lane_channels = 1;
-    launch->timeout_ns = timeout_ns;
-    launch->fifos = layout_;
-    launch->stop = &stop;
-    launch->stops_first = stops_first ? 1 : 0;
-    launch->reports = reports_.data();
-    std::vector<std::byte> programs;
-    for (std::size_t rank = 0; rank < buffers.size(); ++rank) {
-      const auto program = exchange_program(request, buffers[rank].blocks);
-      launch->regions[rank] = regions_[rank].get();
-      launch->ranks[launch->n_ranks++] = {.input = nullptr,
-                                          .output = nullptr,
-                                          .scratch = nullptr,
-                                          .rank = static_cast<std::uint32_t>(rank),
-                                          .program = static_cast<std::uint32_t>(programs.size())};
-      programs.insert(programs.end(), program.begin(), program.end());
-      launch->instances = std::max(launch->instances, exchange_blocks(*launch, program));
-    }
-    launch->programs = programs.data();
-    if (launch->instances > 0) {
-      testing::run_interpreter("whorl_exchange", *launch, threads, absent);
-    }
+/// Exchanges messages of such sizes, and checks every byte.
+void check(FifoWorld& device, const Sizes& sizes, std::uint32_t parts, unsigned threads,
+           unsigned seed) {
+  std::vector<Buffers> buffers;
+  for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
+    buffers.emplace_back(sizes, rank, seed + static_cast<unsigned>(rank));
   }
-  /// Exchanges messages of such sizes, and checks every byte.
-  void check(const Sizes& sizes, std::uint32_t parts, unsigned threads, unsigned seed) {
-    std::vector<Buffers> buffers;
-    for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
-      buffers.emplace_back(sizes, rank, seed + static_cast<unsigned>(rank));
+  run(device, buffers, parts, threads);
+  for (std::size_t to = 0; to < sizes.size(); ++to) {
+    for (std::size_t from = 0; from < sizes.size(); ++from) {
+      ASSERT_EQ(std::memcmp(buffers[to].blocks.receives[from].data,
+                            buffers[from].blocks.sends[to].data, sizes[from][to]),
+                0)
+          << from << " to " << to << ", seed " << seed;
     }
-    run(buffers, parts, threads);
-    for (std::size_t to = 0; to < sizes.size(); ++to) {
-      for (std::size_t from = 0; from < sizes.size(); ++from) {
-        ASSERT_EQ(std::memcmp(buffers[to].blocks.receives[from].data,
-                              buffers[from].blocks.sends[to].data, sizes[from][to]),
-                  0)
-            << from << " to " << to << ", seed " << seed;
-      }
-      ASSERT_TRUE(buffers[to].gaps_are_untouched()) << to << ", seed " << seed;
-      ASSERT_EQ(reports_[to].state, 0U);
-    }
+    ASSERT_TRUE(buffers[to].gaps_are_untouched()) << to << ", seed " << seed;
+    ASSERT_EQ(device.report(to).state, 0U);
   }
-
-  std::uint64_t timeout_ns = 60'000'000'000;
-  gpu::StopWords stop{};
-  bool stops_first = true;
-  /// Returns the number of messages from one rank to another so far, through the first FIFO.
-  std::uint64_t messages(std::uint32_t from, std::size_t to) const {
-    const std::byte* const end = regions_[to].get() + layout_.end_at(false, from, 0);
-    return reinterpret_cast<const gpu::FifoEnd*>(end)->flag;
-  }
-  const gpu::Report& report(std::size_t rank) const { return reports_[rank]; }
-
- private:
-  gpu::FifoLayout layout_;
-  std::vector<AlignedMemory> regions_;
-  std::vector<gpu::Report> reports_;
-};
+}
 
 TEST(Exchange, MovesMessagesOfEverySize) {
   for (const std::size_t n : {1, 2, 3, 5}) {
     for (const std::uint32_t parts : {1U, 2U, 3U}) {
-      Device device(static_cast<std::uint32_t>(n), parts, 2, 256);
-      device.check(random_sizes(n, parts, 3000), parts, n < 4 ? 3 : 1, 7 * parts);
+      FifoWorld device(static_cast<int>(n), parts, 2, 256);
+      check(device, random_sizes(n, parts, 3000), parts, n < 4 ? 3 : 1, 7 * parts);
     }
   }
 }
@@ -167,10 +140,10 @@ TEST(Exchange, MovesMessagesOfEverySize) {
 // Checks successive launches on the same FIFOs, of which each uses some.
 TEST(Exchange, LaunchesFollowEachOther) {
   for (const std::uint32_t slots : {2U, 4U}) {
-    Device device(3, 4, slots, 128);
+    FifoWorld device(3, 4, slots, 128);
     for (unsigned seed = 0; seed < 12; ++seed) {
-      device.check(random_sizes(3, seed, seed % 3 == 0 ? 90 : 1500), 1 + seed % 4, 1 + seed % 2,
-                   seed);
+      check(device, random_sizes(3, seed, seed % 3 == 0 ? 90 : 1500), 1 + seed % 4, 1 + seed % 2,
+            seed);
     }
   }
 }
@@ -182,19 +155,40 @@ TEST(Exchange, MessagesMayBeVeryDifferent) {
   sizes[0][2] = 1;
   sizes[1][3] = 5'000;
   sizes[3][3] = 999;
-  Device device(4, 2, 2, 256);
-  device.check(sizes, 2, 2, 1);
+  FifoWorld device(4, 2, 2, 256);
+  check(device, sizes, 2, 2, 1);
   sizes[2][0] = 0;
-  device.check(sizes, 2, 2, 2);
+  check(device, sizes, 2, 2, 2);
+}
+
+// Checks that the counts of messages are those of schedules and of exchanges in lines.
+TEST(Exchange, FollowsSchedulesAndLines) {
+  FifoWorld device(4, 4, 2, 4096);
+  for (unsigned round = 0; round < 4; ++round) {
+    check(device, random_sizes(4, round, 30'000), 4, 2, round);
+    testing::check({.algorithm = find_algorithm(Collective::kAllToAll, "direct"),
+                    .shape = testing::shape_of(4),
+                    .count = 5000,
+                    .slot_bytes = 4096,
+                    .instances = 4},
+                   &device);
+    testing::check({.algorithm = find_algorithm(Collective::kAllGather, "direct"),
+                    .shape = testing::shape_of(4),
+                    .count = 100 + round,
+                    .slot_bytes = 4096,
+                    .instances = 4,
+                    .direct = true},
+                   &device);
+  }
 }
 
 TEST(Exchange, GivesUpInTimeAndSaysForWhomItWaited) {
   const Sizes sizes(3, std::vector<std::size_t>(3, 1000));
   std::vector<Buffers> buffers;
   for (std::size_t rank = 0; rank < 3; ++rank) buffers.emplace_back(sizes, rank, 1);
-  Device device(3, 1, 2, 256);
+  FifoWorld device(3, 1, 2, 256);
   device.timeout_ns = 20'000'000;
-  device.run(buffers, 1, 2, 1);
+  run(device, buffers, 1, 2, 1);
   EXPECT_TRUE(device.stop.is_set());
   EXPECT_EQ(device.report(1).state, 0U);
   EXPECT_EQ(device.report(2).state, 1U);
@@ -206,9 +200,10 @@ TEST(Exchange, HasNoEffectWhenItIsStopped) {
   const Sizes sizes(2, std::vector<std::size_t>(2, 1000));
   std::vector<Buffers> buffers;
   for (std::size_t rank = 0; rank < 2; ++rank) buffers.emplace_back(sizes, rank, 1);
-  Device device(2, 1, 2, 256);
+  FifoWorld device(2, 1, 2, 256);
   device.stop.set();
-  device.run(buffers, 1, 2);
+  device.stops_first = true;
+  run(device, buffers, 1, 2);
   for (std::size_t rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(device.report(rank).state, 0U);
     EXPECT_EQ(std::to_integer<int>(buffers[rank].blocks.receives[1 - rank].data[3]), 0);
@@ -223,10 +218,9 @@ TEST(Exchange, LeavesWhenItIsStoppedAlsoWithoutAWait) {
   sizes[0][1] = std::size_t{kSlots} * 128;
   std::vector<Buffers> buffers;
   for (std::size_t rank = 0; rank < 2; ++rank) buffers.emplace_back(sizes, rank, 1);
-  Device device(2, 1, kSlots, 128);
+  FifoWorld device(2, 1, kSlots, 128);
   device.stop.set();
-  device.stops_first = false;
-  device.run(buffers, 1, 1, 1);
+  run(device, buffers, 1, 1, 1);
   EXPECT_LE(device.messages(0, 1), 300U);
   EXPECT_EQ(device.report(0).state, 0U);
 }
