@@ -138,8 +138,9 @@ constexpr std::array kParams{
               "How ranks of one host with device memory do collectives. fused: by one kernel "
               "of one rank, where all are on one device; schedule: by kernels that interpret "
               "schedules, on several devices that reach each other, and on one where all ranks "
-              "are in one process; host: the host. Empty: fused on one device, schedule on "
-              "several; where neither can, the host."},
+              "are in one process, or each in one of its own and MPS shares the device; host: the "
+              "host. Empty: fused on one device, schedule on several and where MPS has it but "
+              "buffers cannot be shared; where neither can, the host."},
     ParamInfo{Param::kSimd, "WHORL_SIMD", "",
               "Instruction set of the reduction kernels: scalar, avx2, avx512, neon. Empty: the "
               "best one that the processor has."},

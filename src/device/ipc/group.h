@@ -27,8 +27,9 @@ namespace whorl {
 ///
 /// The way of an operation follows from the posts, which all ranks see alike:
 ///   - all ranks on one device: the kernel of the leader (device/ipc/leader.h);
-///   - each rank on a device of its own, or all on one through MPS and WHORL_DEVICE_ALGO=schedule:
-///     kernels that exchange messages (device/ipc/schedule.h);
+///   - each rank on a device of its own: kernels that exchange messages (device/ipc/schedule.h);
+///   - ranks that share a device through MPS, each in a process of its own: the same, if
+///     WHORL_DEVICE_ALGO=schedule asks for it or a buffer has no handle for other processes;
 ///   - otherwise, or where a rank has its buffers on the host: the host. A rank that knows from the
 ///     devices of earlier operations that the host does this one waits for nobody.
 /// On one device the leader answers whether it has mapped the buffers of all ranks; memory without

@@ -6,10 +6,11 @@
 namespace whorl {
 
 /// Describes the capture of an operation in its post: whether this rank's driver can capture it.
-/// Kernels that interpret schedules can be captured by any driver.
+/// Kernels that exchange messages can be captured by any driver.
 void DevicePeers::describe_capture(Operation& operation) {
   operation.post.capture = operation.capture.id;
-  const bool kernels = schedules_open_ && operation.request.collective != Collective::kBarrier;
+  const bool kernels = schedules_open_ && facts_.layout == DeviceLayout::kOwnDevices &&
+                       operation.request.collective != Collective::kBarrier;
   if (!kernels && !replays_.prepare().ok()) operation.post.captured = 2;
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
 
 #include "device/ipc/group.h"
 #include "device/kernel/blocks.h"
@@ -98,10 +99,12 @@ DevicePath DevicePeers::path_of(const Operation& operation) {
 void DevicePeers::learn_devices() {
   std::vector<DevicePlace> places;
   facts_.together = true;
+  std::set<std::uint64_t> processes; // kernels of one process might wait for each other's launches
   for (int rank = 0; rank < members_.nranks; ++rank) {
     const DevicePost& post = posts_[static_cast<std::size_t>(rank)];
     places.push_back({members_.info(rank).process_key, post.device, post.context});
-    facts_.together = facts_.together && post.together != 0;
+    facts_.together = facts_.together && post.together != 0 &&
+                      processes.insert(members_.info(rank).process_key).second;
     if (post.algo == DeviceAlgo::kFused) facts_.algo = DeviceAlgo::kFused;
     if (post.algo == DeviceAlgo::kSchedule && facts_.algo == DeviceAlgo::kAny) {
       facts_.algo = DeviceAlgo::kSchedule;
