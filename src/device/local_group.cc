@@ -186,7 +186,7 @@ void LocalDeviceGroup::decide(Operation& operation) {
   if (!operation.error.ok()) return;
   const auto launched = launch(operation, path);
   operation.error = launched.status();
-  if (posts[0].captured && !operation.error.ok()) {
+  if (posts[0].captured && operation.error.code() == Code::kCudaError) {
     operation.error = operation.error.with_context(
         fmt::format("{} in streams that are being captured, all of which must belong to the same "
                     "capture",

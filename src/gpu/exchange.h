@@ -12,8 +12,8 @@
 //
 // Both parts of a step are awaited together, then moved together. All ranks have the same order of
 // steps, and wait for earlier steps only: for a chunk that was sent in the last step, and for a
-// slot that is emptied in step (i, w − 1) at the latest. So the rank that is furthest behind never
-// waits.
+// slot that is emptied in step (i, w − 1) at the latest, or by an earlier launch. So the rank that
+// is furthest behind never waits.
 
 #include "gpu/combine.h"
 #include "gpu/exchange_messages.h"

@@ -17,8 +17,8 @@ class Interpreters {
   /// keeps them for the life of the process.
   static Result<const Interpreters*> of(CUcontext context);
 
-  /// Returns the number of blocks that any kernel can have on the device at once; 0 where the
-  /// device has no cooperative launches.
+  /// Returns the number of blocks that any kernel of interpret.cu can have on the device at once; 0
+  /// where the device has no cooperative launches.
   unsigned max_blocks() const noexcept { return max_blocks_; }
   /// Returns the same number for exchanges.
   unsigned max_exchange_blocks() const noexcept { return max_exchange_blocks_; }

@@ -1,8 +1,8 @@
 #pragma once
 
 // Parameters of a launch of the interpreter (interpret.h): schedules in a form for the device, and
-// one operation. Plain bytes, without any pointer in the programs, so that a launch is a kernel
-// parameter.
+// one operation. Plain bytes, and programs of schedules have no pointers, so that a launch is a
+// kernel parameter.
 
 #include <cstddef>
 #include <cstdint>

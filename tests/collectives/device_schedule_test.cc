@@ -81,11 +81,15 @@ TEST_P(Schedules, EveryCollectiveGivesTheSameAsOnTheHost) {
 
 TEST_P(Schedules, BlocksMayDifferInSize) {
   if (nranks() > 6 * GetParam().devices) GTEST_SKIP() << "see SchedulesOfBlocks";
+  const long before = launches();
   run([&](int rank, whorlComm_t comm, const DeviceQueue& stream) {
     const Caller caller{rank, nranks(), comm, stream.get()};
     std::string text = both_forms(caller);
     return text.empty() ? every_form(caller, GetParam().devices > 1) : text;
   });
+  if (before >= 0) {
+    EXPECT_GT(launches() - before, 20 * std::min(GetParam().devices, nranks()));
+  }
 }
 
 TEST_P(Schedules, EveryReductionAndAlgorithm) {

@@ -54,7 +54,7 @@ enum class Met {
 /// Ranks meet in the host: the rank that posts last queues the kernel for all. So a call waits
 /// until the other ranks have made their calls; one thread must issue the calls of several ranks in
 /// a group. Where the ranks of a process are on several devices that reach each other, kernels that
-/// interpret schedules carry out the operation (device/kernel/schedule_local.h).
+/// exchange messages carry out the operation (device/kernel/schedule_local.h).
 ///
 /// A communicator that has such a group posts all its collectives here. The host carries out each
 /// collective that is not on the device on every rank.

@@ -48,10 +48,11 @@ enum class DevicePath {
 
 /// Facts that the ranks of a collective have posted, and abilities of their group.
 struct DeviceFacts {
-  bool on_device = false;   ///< kernels of every rank reach that rank's buffers
-  bool shared = false;      ///< kernels of every rank reach the buffers of all, if on one device
-  bool barrier = false;     ///< the collective is a barrier, which has no buffers
-  bool uneven_sums = false; ///< blocks that may differ in size are combined, as no messages are
+  bool on_device = false; ///< kernels of every rank reach that rank's buffers
+  bool shared = false;    ///< kernels of every rank reach the buffers of all, if on one device
+  bool barrier = false;   ///< the collective is a barrier, which has no buffers
+  bool uneven_sums =
+      false; ///< blocks that may differ in size are combined, which messages cannot be
   bool one_process = false;
   bool together = false;  ///< kernels of several processes run on a device together (MPS)
   bool schedules = false; ///< the group can interpret schedules, or has not tried yet

@@ -6,8 +6,6 @@
 #include <atomic>
 #include <memory>
 
-#include "device/kernel/blocks.h"
-
 namespace whorl {
 namespace {
 
@@ -48,12 +46,12 @@ std::string describe_wait(std::size_t rank, const gpu::Report& report,
 
 } // namespace
 
-std::uint64_t report_tag(const Request& request) {
+std::uint64_t report_tag(const Request& request, bool uneven) {
   return static_cast<std::uint64_t>(request.collective) |
          static_cast<std::uint64_t>(request.type) << 8U |
          static_cast<std::uint64_t>(request.op) << 16U |
          (static_cast<std::uint64_t>(request.peer) & 0xffU) << 24U |
-         (has_blocks(request) ? std::uint64_t{1} << 32U : 0);
+         static_cast<std::uint64_t>(uneven ? 1 : 0) << 32U;
 }
 
 gpu::Report read_report(gpu::Report& report) noexcept {

@@ -11,8 +11,8 @@
 namespace whorl {
 
 /// Encodes what a kernel's report repeats of its operation, besides the number of elements or
-/// bytes.
-std::uint64_t report_tag(const Request& request);
+/// bytes. `uneven`: blocks of some rank may differ in size.
+std::uint64_t report_tag(const Request& request, bool uneven = false);
 
 /// Reads the report of a kernel, perhaps of another process; state is 0 if there is none yet, or a
 /// malformed one.

@@ -54,7 +54,7 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
   return queue(operation, timeout_ns);
 }
 
-/// Whether blocks of any rank may differ in size, by the posts.
+/// Returns whether blocks of any rank may differ in size, by the posts.
 bool DevicePeers::is_uneven() const noexcept {
   return std::any_of(posts_.begin(), posts_.end(),
                      [](const DevicePost& post) { return post.uneven != 0; });
@@ -65,6 +65,11 @@ bool DevicePeers::is_uneven() const noexcept {
 Status DevicePeers::check_blocks(const Operation& operation) const {
   const auto n = static_cast<std::size_t>(members_.nranks);
   const auto own = static_cast<std::size_t>(members_.rank);
+  if (!may_meet_blocks(operation.request)) { // a call of equal fingerprint cannot have blocks
+    return Status::error(Code::kInternalError,
+                         fmt::format("another rank sent a malformed description of its call in {}",
+                                     describe(operation.request)));
+  }
   const Blocks mine = blocks_of(operation.request, members_.rank, members_.nranks);
   std::vector<BlockPlace> places(2 * n);
   for (std::size_t r = 0; r < n; ++r) {

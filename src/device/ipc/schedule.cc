@@ -42,9 +42,11 @@ Result<DeviceOffer> DevicePeerSchedules::offer(CUcontext context) {
     return Status::error(Code::kInvalidUsage,
                          "the driver has no IPC handle for memory of this device");
   }
-  return DeviceOffer{.region = *region,
-                     .settings = planner_.fingerprint(),
-                     .blocks = own_->devices()[0].kernels->max_blocks() / kSideBySide};
+  const gpu::Interpreters& kernels = *own_->devices()[0].kernels;
+  return DeviceOffer{
+      .region = *region,
+      .settings = planner_.fingerprint(),
+      .blocks = std::min(kernels.max_blocks(), kernels.max_exchange_blocks()) / kSideBySide};
 }
 
 Status DevicePeerSchedules::open(std::span<const DeviceOffer> offers,
@@ -100,7 +102,7 @@ Result<bool> DevicePeerSchedules::prepare_exchange(const Request& request) {
   launch_ = {};
   if (!planner_.set_exchange(launch_, request, blocks_)) return false;
   const std::vector<std::byte> program =
-      exchange_program(request, blocks_of(request, members_.rank, members_.nranks));
+      exchange_program(request.type, blocks_of(request, members_.rank, members_.nranks));
   launch_.instances = exchange_blocks(launch_, program);
   moves_ = launch_.instances > 0;
   if (set_programs(launch_, program)) return true;

@@ -13,10 +13,18 @@ inline bool has_blocks(const Request& request) noexcept {
   return request.blocks != nullptr || request.table != nullptr;
 }
 
-/// Returns whether a request combines blocks that may differ in size, which no messages between
-/// devices do.
+/// Returns whether a request combines blocks that may differ in size. Kernels that exchange
+/// messages cannot.
 inline bool has_uneven_sums(const Request& request) noexcept {
   return has_blocks(request) && reduces(request.collective);
+}
+
+/// Returns whether other ranks may have blocks that differ in size where this rank makes the call
+/// `request`: if it has such blocks itself, or calls the plain form of a collective that may be
+/// mixed with the other one.
+inline bool may_meet_blocks(const Request& request) noexcept {
+  return has_blocks(request) || request.collective == Collective::kAllGather ||
+         request.collective == Collective::kReduceScatter;
 }
 
 /// Returns whether a collective has a form whose blocks may differ in size.

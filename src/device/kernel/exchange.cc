@@ -8,8 +8,8 @@
 
 namespace whorl {
 
-std::vector<std::byte> exchange_program(const Request& request, const Blocks& blocks) {
-  const std::size_t element = size_of(request.type);
+std::vector<std::byte> exchange_program(DataType type, const Blocks& blocks) {
+  const std::size_t element = size_of(type);
   std::vector<std::byte> program;
   for (std::size_t r = 0; r < blocks.sends.size(); ++r) {
     const Blocks::Block &send = blocks.sends[r], &receive = blocks.receives[r];

@@ -12,9 +12,9 @@
 // messages between pairs of ranks (gpu/exchange.h).
 namespace whorl {
 
-/// Returns the program of a rank: gpu::PairMessages for each rank. `blocks` are those of the
-/// request, which combines none.
-std::vector<std::byte> exchange_program(const Request& request, const Blocks& blocks);
+/// Returns the program of a rank that exchanges `blocks` of elements of `type`: gpu::PairMessages
+/// for each rank.
+std::vector<std::byte> exchange_program(DataType type, const Blocks& blocks);
 
 /// Returns how many blocks have something to do for a rank with such a program, at most
 /// `launch.parts`; 0 if the rank neither sends nor receives anything. `launch.fifos` is set, too.

@@ -68,7 +68,7 @@ gpu::FifoLayout layout_for(const Membership& members) {
   const std::size_t fitting = kRegionBytes / (fifos * layout.slots);
   layout.slot_bytes = static_cast<std::uint32_t>(
       std::min<std::size_t>(layout.slot_bytes, std::max(fitting, kMinSlotBytes)));
-  layout.slot_bytes = static_cast<std::uint32_t>(layout.slot_bytes / 128 * 128);
+  layout.slot_bytes = std::max<std::uint32_t>(layout.slot_bytes / 128 * 128, 128);
   return layout;
 }
 
@@ -237,7 +237,7 @@ bool DevicePlanner::set_exchange(gpu::Launch& launch, const Request& request,
                                  std::uint32_t blocks) {
   launch.form = gpu::LaunchForm::kExchange;
   launch.divisor = launch.lanes = launch.lane_channels = 1;
-  launch.operation = report_tag(request);
+  launch.operation = report_tag(request, true);
   launch.fifos = layout_;
   launch.parts = std::min({layout_.channels, blocks, gpu::kMaxBlocksOfRank});
   return launch.parts > 0 || refuse("a device has no room for the blocks of all its ranks");

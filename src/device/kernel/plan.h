@@ -18,11 +18,14 @@
 
 namespace whorl {
 
-/// Schedule that kernels interpret; none for a direct exchange (gpu/direct.h).
+/// Schedule that kernels interpret, or none: for a direct exchange (gpu/direct.h), and for an
+/// exchange of blocks (gpu/exchange.h), which has programs all the same.
 struct DevicePlan {
   std::vector<Schedule> schedules;           ///< schedules by rank
-  std::vector<std::vector<std::byte>> bytes; ///< programs by rank, see device_program()
-  std::vector<const std::byte*> uploaded;    ///< programs by device; null: not there, or not needed
+  std::vector<std::vector<std::byte>> bytes; ///< programs by rank: device_program(), or of blocks
+  /// Programs by device; null: not there, or not needed. Empty: the plan is for one operation,
+  /// whose programs cannot be uploaded.
+  std::vector<const std::byte*> uploaded;
   bool lanes_wait = false;
 };
 

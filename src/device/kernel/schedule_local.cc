@@ -81,7 +81,7 @@ Result<bool> DeviceSchedules::plan_exchange(gpu::Launch& launch, DevicePlan& pla
   WHORL_TRY(check_counts(request, all));
   if (!planner_.set_exchange(launch, request, blocks)) return false;
   for (const Blocks& mine : all) {
-    plan.bytes.push_back(exchange_program(request, mine));
+    plan.bytes.push_back(exchange_program(request.type, mine));
     launch.instances = std::max(launch.instances, exchange_blocks(launch, plan.bytes.back()));
   }
   return true;

@@ -18,7 +18,8 @@
 namespace whorl {
 
 /// Collectives of ranks of one process on one or several devices that reach each other: a kernel on
-/// each device interprets the schedules of the ranks there (gpu/interpret.h).
+/// each device interprets the schedules of the ranks there (gpu/interpret.h), or exchanges their
+/// blocks (gpu/exchange.h).
 ///
 ///     streams of all ranks ──ready──▶ stream of each device: kernel ──done──▶ its ranks' streams
 ///

@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "device/kernel/blocks.h"
 #include "tests/support/thread_world.h"
 
 namespace whorl {
@@ -183,6 +185,20 @@ TEST(DevicePath, SumsOfBlocksThatDifferNeedOneDevice) {
       }
     }
   }
+}
+
+TEST(MayMeetBlocks, IsTrueOfBlocksAndOfPlainFormsThatMixWithThem) {
+  Request request;
+  for (const auto& [collective, may] :
+       {std::pair(Collective::kAllGather, true), std::pair(Collective::kReduceScatter, true),
+        std::pair(Collective::kAllReduce, false), std::pair(Collective::kBroadcast, false),
+        std::pair(Collective::kAllToAll, false), std::pair(Collective::kGather, false),
+        std::pair(Collective::kScatter, false)}) {
+    request.collective = collective;
+    EXPECT_EQ(may_meet_blocks(request), may);
+  }
+  request.blocks = std::make_shared<const Blocks>();
+  EXPECT_TRUE(may_meet_blocks(request));
 }
 
 TEST(SuitsDevices, CollectivesButPremultipliedSums) {

@@ -84,8 +84,6 @@ class Buffers {
 /// Launches one exchange of all ranks but `absent` (−1: all).
 void run(FifoWorld& device, const std::vector<Buffers>& buffers, std::uint32_t parts,
          unsigned threads, int absent = -1) {
-  Request request;
-  request.collective = Collective::kAllToAll;
   auto launch = std::make_unique<gpu::Launch>();
   device.set(*launch);
   launch->form = gpu::LaunchForm::kExchange;
@@ -93,7 +91,7 @@ void run(FifoWorld& device, const std::vector<Buffers>& buffers, std::uint32_t p
   launch->lanes = launch->lane_channels = 1;
   std::vector<std::byte> programs;
   for (std::size_t rank = 0; rank < buffers.size(); ++rank) {
-    const auto program = exchange_program(request, buffers[rank].blocks);
+    const auto program = exchange_program(DataType::kUint8, buffers[rank].blocks);
     launch->ranks[launch->n_ranks++] = {.input = nullptr,
                                         .output = nullptr,
                                         .scratch = nullptr,
@@ -129,11 +127,19 @@ void check(FifoWorld& device, const Sizes& sizes, std::uint32_t parts, unsigned 
 }
 
 TEST(Exchange, MovesMessagesOfEverySize) {
-  for (const std::size_t n : {1, 2, 3, 5}) {
+  for (const std::size_t n : {1, 2, 3, 5}) { // also more than parts
     for (const std::uint32_t parts : {1U, 2U, 3U}) {
       FifoWorld device(static_cast<int>(n), parts, 2, 256);
       check(device, random_sizes(n, parts, 3000), parts, n < 4 ? 3 : 1, 7 * parts);
     }
+  }
+}
+
+// Checks slots that are larger than the smallest chunk, and than the largest.
+TEST(Exchange, ChunksFitTheSlotsAndTheMessages) {
+  for (const std::uint32_t slot_bytes : {16'384U, 65'536U}) {
+    FifoWorld device(3, 2, 2, slot_bytes);
+    check(device, random_sizes(3, slot_bytes, 300'000), 2, 2, slot_bytes);
   }
 }
 
@@ -231,13 +237,15 @@ TEST(Exchange, TakesNoMoreBlocksThanHaveSomethingToDo) {
   launch.fifos = {.nranks = 4, .channels = 16, .slots = 2, .slot_bytes = 65536};
   const auto blocks_for = [&](std::uint64_t bytes) {
     std::vector<gpu::PairMessages> pairs(4);
-    pairs[2].taken = bytes;
+    (bytes % 2 == 0 ? pairs[2].taken : pairs[1].sent) = bytes;
     return exchange_blocks(launch, std::as_bytes(std::span(pairs)));
   };
   EXPECT_EQ(blocks_for(0), 0U);
   EXPECT_EQ(blocks_for(1), 11U); // messages begin at FIFO 0, 5 and 10
   EXPECT_EQ(blocks_for(20'000), 13U);
   EXPECT_EQ(blocks_for(16 * 65536), 16U);
+  launch.parts = 2; // fewer than other ranks
+  EXPECT_EQ(blocks_for(1), 2U);
 }
 
 } // namespace
