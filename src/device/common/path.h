@@ -51,8 +51,8 @@ struct DeviceFacts {
   bool on_device = false; ///< kernels of every rank reach that rank's buffers
   bool shared = false;    ///< kernels of every rank reach the buffers of all, if on one device
   bool barrier = false;   ///< the collective is a barrier, which has no buffers
-  bool uneven_sums =
-      false; ///< blocks that may differ in size are combined, which messages cannot be
+  /// Blocks that may differ in size are combined, as kernels that exchange messages cannot do.
+  bool uneven_sums = false;
   bool one_process = false;
   bool together = false;  ///< kernels of several processes run on a device together (MPS)
   bool schedules = false; ///< the group can interpret schedules, or has not tried yet
