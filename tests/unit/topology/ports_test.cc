@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
+#include <string_view>
 
 #include "sysfs.h"
 
@@ -20,7 +20,7 @@ Graph two_nics() {
   return graph;
 }
 
-const Node& named(const Graph& graph, const std::string& name) {
+const Node& named(const Graph& graph, std::string_view name) {
   for (const Node& node : graph.nodes) {
     if (node.name == name) return node;
   }
