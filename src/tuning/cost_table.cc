@@ -47,8 +47,9 @@ Result<CostFile> CostFile::parse(std::string_view text, const std::string& name)
     }
     if (!fields.is_object()) return bad(fmt::format("\"{}\" is not an object of costs", level));
     for (const auto& [key, value] : fields.items()) {
-      const auto* const field = std::find_if(
-          kFields.begin(), kFields.end(), [&key = key](const Field& it) { return it.name == key; });
+      const auto* const field =
+          std::find_if(kFields.begin(), kFields.end(),
+                       [&wanted = key](const Field& it) { return it.name == wanted; });
       if (field == kFields.end()) {
         return bad(
             fmt::format("\"{}\" of \"{}\" is unknown; there are alpha_us, overhead_us, "
