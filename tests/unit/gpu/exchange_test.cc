@@ -127,7 +127,7 @@ void check(FifoWorld& device, const Sizes& sizes, std::uint32_t parts, unsigned 
 }
 
 TEST(Exchange, MovesMessagesOfEverySize) {
-  for (const std::size_t n : {1, 2, 3, 5}) { // also more than parts
+  for (const std::size_t n : {1U, 2U, 3U, 5U}) { // also more than parts
     for (const std::uint32_t parts : {1U, 2U, 3U}) {
       FifoWorld device(static_cast<int>(n), parts, 2, 256);
       check(device, random_sizes(n, parts, 3000), parts, n < 4 ? 3 : 1, 7 * parts);
