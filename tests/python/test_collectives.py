@@ -120,6 +120,7 @@ def messages(comm: whorl.Communicator) -> None:
         assert got[0] == 5
     elif rank == 1:
         comm.Send(np.full(3, 5), 0, tag=0)
+    comm.Barrier()  # rank 2 must not leave while rank 0 waits for whichever rank sends
 
 
 def test_messages() -> None:
