@@ -1,7 +1,8 @@
 // One rank of a job in which something goes wrong, for perf/scoreboard/scoreboard.py. A launcher,
-// or variables of one, say which rank this process is. It joins, makes one good call, waits for the
-// driver's file `go`, does its part of the fault, and writes into its journal what its calls
-// returned. It behaves as a program does that handles errors: after one it aborts its communicator.
+// or variables of one, say which rank this process is. It joins, makes one good call when all have
+// joined (the driver's file `warm`), waits for the file `go`, does its part of the fault, and
+// writes into its journal what its calls returned. It behaves as a program does that handles
+// errors: after one it aborts its communicator.
 #include <signal.h>
 #include <unistd.h>
 
@@ -40,6 +41,7 @@ class FaultyRank {
     if (!join()) return 1;
     buffers_ = std::make_unique<Buffers>(rank_, nranks_, options_.count);
     const Call good{.count = options_.count};
+    static_cast<void>(journal_.wait_for("warm"));
     bool ok = call("warm up", good);
     journal_.write("ready", {{"rank", rank_}, {"ok", ok}});
     start_ns_ = journal_.wait_for("go");

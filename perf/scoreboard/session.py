@@ -135,17 +135,23 @@ class Run:
         else ""."""
         intruded = self.fault.kind == faults.INTRUSION
         deadline = time.monotonic() + (self.limit_s if intruded else READY_S)
-        while not all(self.journals.has(rank, "ready") for rank in range(self.case.ranks)):
-            if time.monotonic() > deadline or any(process.poll() is not None for process in self.processes):
-                break
-            time.sleep(STEP_S)
-        else:
-            if not self.first_errors():
-                return ""
+        joined = self.all_come_to("joined", deadline)
+        self.tell("warm", 0)  # so that no rank's deadline includes what another one does before its call
+        if joined and self.all_come_to("ready", deadline) and not self.first_errors():
+            return ""
         why = " ".join((self.output() + " ".join(self.first_errors())).split())[:400] or "some still wait for others"
         if intruded and self.intruders.sockets:
             return why
         raise Failure(f"{self.column.name}, {self.fault.name}: the ranks did not become ready: {why}")
+
+    def all_come_to(self, event, deadline):
+        """Waits until all ranks have written an event. Returns whether they have, before the deadline and the end of
+        any process."""
+        while not all(self.journals.has(rank, event) for rank in range(self.case.ranks)):
+            if time.monotonic() > deadline or any(process.poll() is not None for process in self.processes):
+                return False
+            time.sleep(STEP_S)
+        return True
 
     def first_errors(self):
         return [one["text"] for rank in range(self.case.ranks) for one in self.journals.events(rank)
