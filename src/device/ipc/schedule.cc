@@ -101,11 +101,11 @@ Status DevicePeerSchedules::reach(int rank, const DeviceOffer& offer, const Devi
 Result<bool> DevicePeerSchedules::prepare_exchange(const Request& request) {
   launch_ = {};
   if (!planner_.set_exchange(launch_, request, blocks_)) return false;
-  const std::vector<std::byte> program =
+  const auto program =
       exchange_program(request.type, blocks_of(request, members_.rank, members_.nranks));
   launch_.instances = exchange_blocks(launch_, program);
   moves_ = launch_.instances > 0;
-  if (set_programs(launch_, program)) return true;
+  if (set_programs(launch_, std::as_bytes(std::span(program)))) return true;
   return planner_.refuse(fmt::format(
       "the blocks of {} ranks are too many for the parameters of a kernel", members_.nranks));
 }

@@ -81,8 +81,10 @@ Result<bool> DeviceSchedules::plan_exchange(gpu::Launch& launch, DevicePlan& pla
   WHORL_TRY(check_counts(request, all));
   if (!planner_.set_exchange(launch, request, blocks)) return false;
   for (const Blocks& mine : all) {
-    plan.bytes.push_back(exchange_program(request.type, mine));
-    launch.instances = std::max(launch.instances, exchange_blocks(launch, plan.bytes.back()));
+    const auto program = exchange_program(request.type, mine);
+    const auto bytes = std::as_bytes(std::span(program));
+    plan.bytes.emplace_back(bytes.begin(), bytes.end());
+    launch.instances = std::max(launch.instances, exchange_blocks(launch, program));
   }
   return true;
 }

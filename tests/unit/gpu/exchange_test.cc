@@ -97,7 +97,8 @@ void run(FifoWorld& device, const std::vector<Buffers>& buffers, std::uint32_t p
                                         .scratch = nullptr,
                                         .rank = static_cast<std::uint32_t>(rank),
                                         .program = static_cast<std::uint32_t>(programs.size())};
-    programs.insert(programs.end(), program.begin(), program.end());
+    const auto bytes = std::as_bytes(std::span(program));
+    programs.insert(programs.end(), bytes.begin(), bytes.end());
     launch->instances = std::max(launch->instances, exchange_blocks(*launch, program));
   }
   launch->programs = programs.data();
@@ -238,7 +239,7 @@ TEST(Exchange, TakesNoMoreBlocksThanHaveSomethingToDo) {
   const auto blocks_for = [&](std::uint64_t bytes) {
     std::vector<gpu::PairMessages> pairs(4);
     (bytes % 2 == 0 ? pairs[2].taken : pairs[1].sent) = bytes;
-    return exchange_blocks(launch, std::as_bytes(std::span(pairs)));
+    return exchange_blocks(launch, pairs);
   };
   EXPECT_EQ(blocks_for(0), 0U);
   EXPECT_EQ(blocks_for(1), 11U); // messages begin at FIFO 0, 5 and 10
