@@ -83,6 +83,11 @@ WRONG: list[tuple[Callable[[whorl.Communicator], Any], type[Exception] | None, s
     (lambda c: c.split(0, memory_budget=-1), ValueError, "option memory_budget is -1, which is out of range"),
     (lambda c: c.shrink([]), ValueError, "exclude is empty"),
     (lambda c: c.shrink([7]), whorl.ArgumentError, "7"),
+    (lambda c: c.grow(0, c.grow_id()), whorl.ArgumentError, "nRanks is the larger new number"),
+    (lambda c: c.grow(2, b"id"), TypeError, "unique_id must be the 128 bytes of whorl.unique_id"),
+    (lambda c: c.grow(2), whorl.UsageError, "exactly one has to"),
+    (lambda c: c.grow(2, c.grow_id(), timeout=0.2), whorl.RemoteError, "rank 1"),
+    (lambda c: c.join(bytes(128), 2, 1), whorl.ArgumentError, "id"),
     (lambda c: c.scaled_sum(2, "complex64"), TypeError, "there is no scaled sum of complex64"),
 ]
 

@@ -150,6 +150,24 @@ def test_split_and_shrink() -> None:
     run(4, divided)
 
 
+def grown(comm: whorl.Communicator) -> None:
+    few = comm.split(None if comm.rank == 2 else 0)
+    identity = few.grow_id() if few is not None and few.rank == 1 else bytes(128)
+    carried = comm.bcast(np.array(bytearray(identity)), root=1).tobytes()
+    if few is None:
+        more = whorl.Communicator.join(carried, 3, 2)
+    else:
+        more = few.grow(3, carried if few.rank == 1 else None, name="more")
+        assert few.allreduce(1) == 2
+    assert (more.rank, more.size) == (comm.rank, 3)
+    np.testing.assert_array_equal(more.allgather(comm.rank), [0, 1, 2])
+    more.free()
+
+
+def test_grow() -> None:
+    run(3, grown)
+
+
 def in_memory_of_the_heap(comm: whorl.Communicator) -> None:
     array = whorl.mem_alloc((3, 50_000), np.float32)
     array[...] = comm.rank

@@ -185,6 +185,16 @@ class Communicator(Mpi, Async):
             raise RemoteError(f"rank 0 could not make the id of the communicator: {identity}")
         return cls(identity, comm.Get_size(), comm.Get_rank(), **options)
 
+    @classmethod
+    def join(cls, unique_id: bytes, size: int, rank: int, **options: Any) -> Communicator:
+        """Joins a rank to the ranks of a communicator that call grow() with the same size.
+
+        `unique_id` is what grow_id() has returned on one of them, and `rank` a number from the old size on.
+        """
+        identity = _id_of(unique_id)
+        return cls._of(_create(options, lambda cell, config: int(
+            lib.whorlCommGrow(NULL, size, ffi.addressof(identity), rank, cell, config))))
+
     # --- others from this one ---
 
     def _derive(self, call: str, begin: Callable[[Any, Any], int], options: dict[str, Any]) -> Communicator | None:
@@ -219,6 +229,26 @@ class Communicator(Mpi, Async):
         comm = self._derive("shrink", lambda cell, config: waiting(
             lib.whorlCommShrink, self._alive(), numbers if ranks else NULL, len(ranks), cell, config, flags), options)
         assert comm is not None  # unlike split(), whorlCommShrink() makes one where it succeeds
+        return comm
+
+    def grow_id(self) -> bytes:
+        """Makes the id for grow() and join(), as unique_id() does. Called on one rank, whose process then serves the
+        meeting."""
+        cell = ffi.new("whorlUniqueId*")
+        check(lib.whorlCommGetUniqueId(self._alive(), cell))
+        return bytes(ffi.buffer(cell))
+
+    def grow(self, size: int, unique_id: bytes | None = None, **options: Any) -> Communicator:
+        """Makes a communicator of `size` ranks: those of this one, which keep their numbers, and others that join().
+
+        All ranks of this communicator call it; exactly one passes the bytes of grow_id(). Waits for those that join.
+        The communicator stays as it is, and is still to be freed.
+        """
+        identity = None if unique_id is None else _id_of(unique_id)
+        comm = self._derive("grow", lambda cell, config: waiting(
+            lib.whorlCommGrow, self._alive(), size, NULL if identity is None else ffi.addressof(identity), -1, cell,
+            config), options)
+        assert comm is not None  # unlike split(), whorlCommGrow() makes one where it succeeds
         return comm
 
     # --- state ---
