@@ -25,6 +25,7 @@ extern "C" {
 #define WHORL_MAJOR 2
 #define WHORL_MINOR 28
 #define WHORL_PATCH 9
+#define WHORL_SUFFIX "" ///< suffix of the release of NCCL
 /// Number of a release of NCCL, in NCCL's two encodings: before 2.9 and since.
 #define WHORL_VERSION(X, Y, Z) \
   (((X) <= 2 && (Y) <= 8) ? (X)*1000 + (Y)*100 + (Z) : (X)*10000 + (Y)*100 + (Z))
@@ -160,6 +161,8 @@ typedef enum {
 /// Flags for whorlCommWindowRegister(), which concern memory of devices only and are ignored.
 #define WHORL_WIN_DEFAULT 0x00
 #define WHORL_WIN_COLL_SYMMETRIC 0x01 ///< the same place in the windows of all ranks
+/// Alignment in bytes of the windows of NCCL. whorlCommWindowRegister() takes any.
+#define WHORL_WIN_REQUIRED_ALIGNMENT 4096
 /// Values of `CTAPolicy` in ::whorlConfig_t.
 #define WHORL_CTA_POLICY_DEFAULT 0x00
 #define WHORL_CTA_POLICY_EFFICIENCY 0x01
