@@ -74,7 +74,8 @@ Progress RunReceiver::step() {
   bool moved = false;
   const auto complete = [](const Run& run) { return run.complete(); };
   while (!std::all_of(runs_.begin(), runs_.end(), complete)) {
-    const Progress progress = fd_channel_->receive(come_);
+    const Progress progress =
+        fd_channel_ != nullptr ? fd_channel_->receive(come_) : Progress::kFailed;
     if (progress == Progress::kIdle) return moved ? Progress::kAdvanced : Progress::kIdle;
     error_ = progress == Progress::kDone
                  ? accept(come_)
