@@ -151,8 +151,7 @@ class DirectExchange {
     return is_first ? first_ : load_own(p, unit);
   }
   WHORL_HOST_DEVICE FifoEnd& end(std::uint32_t region, bool sends, std::uint32_t peer) const {
-    return *reinterpret_cast<FifoEnd*>(launch_.regions[region] +
-                                       launch_.fifos.end_at(sends, peer, channel_));
+    return launch_.fifos.end(launch_.regions[region], sends, peer, channel_);
   }
   WHORL_HOST_DEVICE Awaited at(WaitPhase phase, std::uint32_t peer) const {
     return {phase, peer, 0, 0, channel_};
@@ -177,7 +176,7 @@ class DirectExchange {
       memory_.awaited[p] = {.sent = number, .taken = end(own_.rank, false, p).count};
       if (!sends_to(p) || number < credits + kLineSlots) return;
       good = good && waits_.wait([&] { return number < block_.peek(&sending.flag) + kLineSlots; },
-                                 64, at(WaitPhase::kSending, p));
+                                 kFlagLooks, at(WaitPhase::kSending, p));
     });
     return good;
   }

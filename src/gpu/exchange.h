@@ -106,9 +106,7 @@ class Exchange {
     std::uint32_t distance = 0;
     std::uint64_t window = 0;
   };
-  /// Number of looks at a flag between two at the host's word, which take as long.
-  static constexpr int kFlagLooks = 64;
-  /// Number of steps between two looks at that word, in a block that never waits for long.
+  /// Number of steps between two looks at the host's word, in a block that never waits for long.
   static constexpr std::uint32_t kSteps = 256;
 
   WHORL_HOST_DEVICE bool has(Task task) const {
@@ -118,8 +116,7 @@ class Exchange {
     return exchange_chunk(bytes, launch_.parts, launch_.fifos.slot_bytes);
   }
   WHORL_HOST_DEVICE FifoEnd& end(std::uint32_t region, bool sends, std::uint32_t peer) const {
-    return *reinterpret_cast<FifoEnd*>(launch_.regions[region] +
-                                       launch_.fifos.end_at(sends, peer, channel_));
+    return launch_.fifos.end(launch_.regions[region], sends, peer, channel_);
   }
   /// Calls `f` for those other ranks that this thread handles.
   template <class F>

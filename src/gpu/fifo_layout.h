@@ -74,6 +74,11 @@ struct FifoLayout {
     return ends_at() + ((sends ? nranks * channels : 0u) + peer * channels + channel) *
                            std::size_t{sizeof(FifoEnd)};
   }
+  /// Returns that end in `region`, the region of this rank.
+  WHORL_HOST_DEVICE FifoEnd& end(std::byte* region, bool sends, std::uint32_t peer,
+                                 std::uint32_t channel) const {
+    return *reinterpret_cast<FifoEnd*>(region + end_at(sends, peer, channel));
+  }
   WHORL_HOST_DEVICE std::size_t lines_at() const { return end_at(true, nranks, 0); }
   WHORL_HOST_DEVICE std::size_t slots_at() const { return line_at(nranks, 0, 0); }
   /// Returns the offset of the slot of message `number` (from 0) that `peer` sends to this rank.

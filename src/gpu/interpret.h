@@ -90,8 +90,6 @@ class Interpreter {
  private:
   /// Part of a thread in the exchange with those peers that it handles.
   enum class Role { kWaits, kPublishes };
-  /// Number of looks at a flag between two at the host's word, which take as long.
-  static constexpr int kFlagLooks = 64;
 
   WHORL_HOST_DEVICE ProgramStep step(std::uint32_t s) const {
     return read_words<ProgramStep>(base_ + program_.steps_at +
@@ -101,7 +99,7 @@ class Interpreter {
   WHORL_HOST_DEVICE std::byte* region() const { return launch_.regions[rank_.rank]; }
   WHORL_HOST_DEVICE RegionHead& head() const { return *reinterpret_cast<RegionHead*>(region()); }
   WHORL_HOST_DEVICE FifoEnd& end(std::byte* region, bool sends, std::uint32_t peer) const {
-    return *reinterpret_cast<FifoEnd*>(region + launch_.fifos.end_at(sends, peer, channel_));
+    return launch_.fifos.end(region, sends, peer, channel_);
   }
   WHORL_HOST_DEVICE std::uint64_t* progress(std::uint32_t lane) const {
     return &reinterpret_cast<LaneProgress*>(

@@ -9,6 +9,9 @@
 namespace whorl::gpu {
 namespace {
 
+/// Number of looks at a flag between two at the host's word, which take as long.
+inline constexpr int kFlagLooks = 64;
+
 /// Event that a thread waits for, as the report names it.
 struct Awaited {
   WaitPhase phase;

@@ -39,8 +39,7 @@ class FifoWorld {
   const gpu::Report& report(std::size_t rank) const { return reports_[rank]; }
   /// Returns the number of messages from one rank to another so far, on the first channel.
   std::uint64_t messages(std::uint32_t from, std::size_t to) const {
-    const std::byte* const end = regions_[to].get() + layout_.end_at(false, from, 0);
-    return reinterpret_cast<const gpu::FifoEnd*>(end)->flag;
+    return layout_.end(regions_[to].get(), false, from, 0).flag;
   }
 
  private:
