@@ -139,7 +139,7 @@ class FaultyRank {
   /// last one.
   bool loop(const Call& what) {
     bool right = true;
-    for (std::int64_t calls = 0;; ++calls) {
+    for (;;) {
       const std::int64_t began = now_ns();
       const Result result = buffers_->make(what, comm_, journal_.has("enough") ? kEnough : 0.0F);
       const bool last = result != XCCL(Success) || buffers_->first() >= kEnough;
