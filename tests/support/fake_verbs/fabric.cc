@@ -334,7 +334,7 @@ void FakeFabric::fail_device(std::size_t index, const Failure& failure) {
   const std::lock_guard lock(mutex_);
   for (const auto& [number, queue] : queues_) {
     if (&FakeCalls::device_of(queue->pair.context) != &devices_[index]) continue;
-    const auto is_of_queue = [queue = queue](const Write& write) { return write.queue == queue; };
+    const auto is_of_queue = [mine = queue](const Write& write) { return write.queue == mine; };
     const auto first = std::find_if(held_.begin(), held_.end(), is_of_queue);
     if (first != held_.end()) complete(*queue, first->id, failure, true);
     std::erase_if(held_, is_of_queue);
