@@ -17,7 +17,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 pack=build/gpu_check
 
-tests=(driver_facts device_test device_blocks_test device_group_test device_context_test device_schedule_test
+tests=(driver_facts device_test device_blocks_test device_group_test device_context_test device_pair_test device_schedule_test
   device_processes_test device_processes_blocks_test device_processes_errors_test device_mappings_test device_replays_test
   device_replays_errors_test device_segments_test device_busy_driver_test nccl_device_test)
 

@@ -63,6 +63,11 @@ inline long launches() { return of_pretended_device<long()>("fake_cuda_launches"
 inline long interpreter_launches() {
   return of_pretended_device<long()>("fake_cuda_interpreter_launches")();
 }
+/// Returns the number of cooperative launches of this process; −1 on a real device.
+inline long cooperative_launches() {
+  auto* const count = of_pretended_device<long()>("fake_cuda_cooperative_launches");
+  return count != nullptr ? count() : -1;
+}
 /// Keeps schedule interpreters from starting on a device of this process; −1: on none.
 inline void hold_interpreters(int device) {
   of_pretended_device<void(int)>("fake_cuda_hold_launches")(device);
