@@ -50,6 +50,7 @@ def operations_of(comm: Any, api: Any, dtype: str, count: int) -> dict[str, np.n
     comm.Allgather(api.IN_PLACE, results["Allgather in place"])
     comm.Reduce_scatter_block(everyones, new("Reduce_scatter_block", count))
     comm.Alltoall(everyones, new("Alltoall", count * size))
+    counts_of_blocks(comm, api, new, everyones, count, root)
     comm.Gather(mine, new("Gather", count * size) if rank == root else None, root)
     comm.Scatter(everyones if rank == root else None, new("Scatter", count), root)
     blocks_of(comm, new, dtype, count, root)
@@ -63,6 +64,20 @@ def operations_of(comm: Any, api: Any, dtype: str, count: int) -> dict[str, np.n
     return results
 
 
+def counts_of_blocks(comm: Any, api: Any, new: Any, everyones: np.ndarray[Any, Any], count: int, root: int) -> None:
+    """Does the collectives of one block for each rank with the count of a block, one less than there is room for."""
+    rank, size = comm.Get_rank(), comm.Get_size()
+    part = count - 1
+    gathered = new("Allgather of a count in place", count * size)
+    gathered[rank * part:(rank + 1) * part] = everyones[:part]
+    comm.Allgather(api.IN_PLACE, [gathered, part])
+    comm.Allgather([everyones, part], [new("Allgather of a count", count * size), part])
+    comm.Alltoall([everyones, part], [new("Alltoall of a count", count * size), part])
+    comm.Reduce_scatter_block([everyones, part], [new("Reduce_scatter_block of a count", count), part])
+    comm.Gather([everyones, part], [new("Gather of a count", count * size), part] if rank == root else None, root)
+    comm.Scatter([everyones, part] if rank == root else None, [new("Scatter of a count", count), part], root)
+
+
 def blocks_of(comm: Any, new: Any, dtype: str, count: int, root: int) -> None:
     """Does the collectives whose blocks differ in size; block j has `count` + j elements, none for j = 1."""
     rank, size = comm.Get_rank(), comm.Get_size()
@@ -72,6 +87,7 @@ def blocks_of(comm: Any, new: Any, dtype: str, count: int, root: int) -> None:
     mine = values(rank, counts[rank], dtype)
     comm.Allgatherv(mine, [new("Allgatherv", total), counts])
     comm.Allgatherv(mine, [new("Allgatherv with gaps", total + 2 * size), (counts, gaps)])
+    comm.Allgatherv(mine, [new("Allgatherv of a tuple", total), (tuple(map(np.int64, counts)), None)])
     comm.Gatherv(mine, [new("Gatherv", total), (counts, None)] if rank == root else None, root)
     source = [values(rank, total + 2 * size, dtype), (counts, gaps)] if rank == root else None
     comm.Scatterv(source, new("Scatterv", counts[rank]), root)

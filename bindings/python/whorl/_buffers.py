@@ -143,9 +143,9 @@ def output_of(out: Any, shape: tuple[int, ...], like: Buffer, call: str) -> tupl
     return out, buffer
 
 
-def with_type(value: Any, call: str, name: str, write: bool) -> Buffer:
+def with_type(value: Any, call: str, name: str, write: bool, blocks: int = 1) -> Buffer:
     """Returns the memory of an argument in mpi4py's manner: a buffer, or `[buffer, count, type]` without one or both
-    of the latter."""
+    of the latter. The count is that of each of `blocks` blocks, as in MPI."""
     if isinstance(value, np.ndarray):
         return _from_array(value, call, name, write)
     if not isinstance(value, (list, tuple)):
@@ -160,9 +160,10 @@ def with_type(value: Any, call: str, name: str, write: bool) -> Buffer:
             _retype(buffer, part, call, name)
     for part in parts[1:]:
         if isinstance(part, (int, np.integer)):
-            if not 0 <= part <= buffer.items:
-                raise ValueError(f"{call}: {name} has {buffer.items} elements, and its count is {part}")
-            buffer.items = int(part)
+            if not 0 <= int(part) * blocks <= buffer.items:
+                each = f" for each of {blocks} ranks" if blocks != 1 else ""
+                raise ValueError(f"{call}: {name} has {buffer.items} elements, and its count is {part}{each}")
+            buffer.items = int(part) * blocks
     return buffer
 
 
@@ -240,7 +241,8 @@ def blocks_of(value: Any, call: str, name: str, size: int, write: bool) -> Block
         _retype(buffer, rest.pop(), call, name)
     if not rest or len(rest) > 2:
         raise TypeError(f"{call}: {name} has no counts: pass [buffer, counts]")
-    if len(rest) == 1 and isinstance(rest[0], tuple) and len(rest[0]) == 2 and not isinstance(rest[0][0], int):
+    if len(rest) == 1 and isinstance(rest[0], tuple) and len(rest[0]) == 2 and not isinstance(
+            rest[0][0], (int, np.integer)):
         rest = list(rest[0])
     return Blocks.checked(buffer, rest[0], rest[1] if len(rest) == 2 else None, call, name, f"the counts of {name}",
                           size)

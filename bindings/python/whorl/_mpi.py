@@ -1,7 +1,7 @@
 """Operations in the manner of mpi4py's upper-case methods: buffers in, nothing out.
 
-A buffer is what _arrays.py calls an array, or `[array, count, type]` as in mpi4py. There are no tags: messages of a
-pair of ranks are matched by their order.
+A buffer is what _arrays.py calls an array, or `[array, count, type]` as in mpi4py. The count of an array with a block
+for each rank is that of one block. There are no tags: messages of a pair of ranks are matched by their order.
 """
 
 from __future__ import annotations
@@ -31,16 +31,14 @@ ANY_SOURCE = Mark.ANY_SOURCE
 ANY_TAG = -1  # as in mpi4py; there are no tags
 
 
-def _in(value: Any, call: str, name: str = "sendbuf") -> Buffer | None:
-    if value is IN_PLACE:
-        return None
-    return with_type(value, call, name, False)
+def _in(value: Any, call: str) -> Buffer | None:
+    return None if value is IN_PLACE else with_type(value, call, "sendbuf", False)
 
 
-def _out(value: Any, call: str, name: str = "recvbuf") -> Buffer:
+def _out(value: Any, call: str, blocks: int = 1) -> Buffer:
     if value is IN_PLACE:
-        raise ValueError(f"{call}: {name} cannot be IN_PLACE; in place is sendbuf=IN_PLACE, with the data in recvbuf")
-    return with_type(value, call, name, True)
+        raise ValueError(f"{call}: recvbuf cannot be IN_PLACE; in place is sendbuf=IN_PLACE, with the data in recvbuf")
+    return with_type(value, call, "recvbuf", True, blocks)
 
 
 def _never_in_place(call: str, sendbuf: Any, remedy: str) -> None:
@@ -81,7 +79,7 @@ class Mpi(Arrays):
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, *, stream: AnyStream = None) -> None:
         """Puts every rank's sendbuf side by side into everyone's recvbuf."""
-        self._allgather("Allgather", _in(sendbuf, "Allgather"), _out(recvbuf, "Allgather"), stream)
+        self._allgather("Allgather", _in(sendbuf, "Allgather"), _out(recvbuf, "Allgather", self.size), stream)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, *, stream: AnyStream = None) -> None:
         """Does what Allgather() does; recvbuf is [buffer, counts] or [buffer, counts, displs]."""
@@ -93,7 +91,8 @@ class Mpi(Arrays):
         """Reduces sendbuf, and leaves the block of this rank in recvbuf."""
         call = "Reduce_scatter_block"
         _never_in_place(call, sendbuf, "pass the whole array as sendbuf, and the block of this rank in it as recvbuf")
-        self._reduce_scatter(call, with_type(sendbuf, call, "sendbuf", False), _out(recvbuf, call), op, stream)
+        send = with_type(sendbuf, call, "sendbuf", False, self.size)
+        self._reduce_scatter(call, send, _out(recvbuf, call), op, stream)
 
     def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None = None,
                        op: OpLike = Op.SUM, *, stream: AnyStream = None) -> None:
@@ -110,7 +109,8 @@ class Mpi(Arrays):
     def Alltoall(self, sendbuf: Any, recvbuf: Any, *, stream: AnyStream = None) -> None:
         """Gives block j of sendbuf to rank j, and puts what rank j gave into block j of recvbuf."""
         _never_in_place("Alltoall", sendbuf, "pass two buffers")
-        self._alltoall("Alltoall", with_type(sendbuf, "Alltoall", "sendbuf", False), _out(recvbuf, "Alltoall"), stream)
+        send = with_type(sendbuf, "Alltoall", "sendbuf", False, self.size)
+        self._alltoall("Alltoall", send, _out(recvbuf, "Alltoall", self.size), stream)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, *, stream: AnyStream = None) -> None:
         """Does what Alltoall() does; both are [buffer, counts] or [buffer, counts, displs]."""
@@ -120,7 +120,7 @@ class Mpi(Arrays):
 
     def Gather(self, sendbuf: Any, recvbuf: Any = None, root: int = 0, *, stream: AnyStream = None) -> None:
         """Puts every rank's sendbuf side by side into the root's recvbuf, which is ignored elsewhere."""
-        recv = _out(recvbuf, "Gather") if self.rank == root else None
+        recv = _out(recvbuf, "Gather", self.size) if self.rank == root else None
         self._gather("Gather", _in(sendbuf, "Gather"), recv, root, stream)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any = None, root: int = 0, *, stream: AnyStream = None) -> None:
@@ -130,7 +130,7 @@ class Mpi(Arrays):
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, *, stream: AnyStream = None) -> None:
         """Gives block j of the root's sendbuf to rank j; sendbuf is ignored elsewhere."""
-        send = with_type(sendbuf, "Scatter", "sendbuf", False) if self.rank == root else None
+        send = with_type(sendbuf, "Scatter", "sendbuf", False, self.size) if self.rank == root else None
         recv = None if recvbuf is IN_PLACE else with_type(recvbuf, "Scatter", "recvbuf", True)
         self._scatter("Scatter", send, recv, root, stream)
 
