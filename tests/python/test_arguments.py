@@ -88,6 +88,11 @@ WRONG: list[tuple[Callable[[whorl.Communicator], Any], type[Exception] | None, s
     (lambda c: c.grow(2), whorl.UsageError, "exactly one has to"),
     (lambda c: c.grow(2, c.grow_id(), timeout=0.2), whorl.RemoteError, "rank 1"),
     (lambda c: c.join(bytes(128), 2, 1), whorl.ArgumentError, "id"),
+    (lambda c: c.scaled_sum(0.5, "int32"), ValueError, "scaled_sum: scalar is 0.5, which is no number of int32"),
+    (lambda c: c.scaled_sum(-1, "uint8"), ValueError, "scalar is -1, which is no number of uint8"),
+    (lambda c: c.scaled_sum(256.0, "uint8"), ValueError, "scalar is 256.0, which is no number of uint8"),
+    (lambda c: c.scaled_sum([2, 3], "float32"), TypeError, r"scalar is \[2, 3\]; it must be one real number"),
+    (lambda c: c.scaled_sum(2j, "float32"), TypeError, "it must be one real number"),
     (lambda c: c.scaled_sum(2, "complex64"), TypeError, "there is no scaled sum of complex64"),
 ]
 

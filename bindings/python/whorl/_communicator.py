@@ -85,6 +85,18 @@ def _id_of(value: bytes) -> Any:
     return cell[0]
 
 
+def _scalar(scalar: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Returns an array with a number as an element of `dtype`; raises where integers do not have the number."""
+    number = np.asarray(scalar)
+    if number.ndim != 0 or number.dtype.kind in "cSUMm":
+        raise TypeError(f"scaled_sum: scalar is {scalar!r}; it must be one real number")
+    with np.errstate(invalid="ignore"):
+        value = number.reshape(1).astype(dtype)
+    if dtype.kind in "iu" and value[0] != number:
+        raise ValueError(f"scaled_sum: scalar is {scalar!r}, which is no number of {dtype}")
+    return value
+
+
 def _wait_for_creation(comm: Any) -> int:
     """Waits until a communicator that is being created is complete, and looks for signals meanwhile."""
     state, pause = ffi.new("whorlResult_t*"), 20e-6
@@ -272,12 +284,15 @@ class Communicator(Mpi, Async):
             check(lib.whorlCommSetTimeout(self._alive(), _milliseconds(seconds)))
 
     def scaled_sum(self, scalar: Any, dtype: Any) -> ScaledSum:
-        """Makes an operator for arrays of `dtype`: multiplies this rank's input by a number, then sums."""
+        """Makes an operator for arrays of `dtype`: multiplies this rank's input by a number, then sums.
+
+        The number is rounded to `dtype`; for integers it must be a whole number of that type.
+        """
         kind = np.dtype(dtype)
         code = kind_of(kind)
         if code is None or code.parts != 1:
             raise TypeError(f"scaled_sum: there is no scaled sum of {kind}")
-        value, cell = np.array([scalar]).astype(kind), ffi.new("whorlRedOp_t*")
+        value, cell = _scalar(scalar, kind), ffi.new("whorlRedOp_t*")
         with self._one_thread("scaled_sum"):
             check(lib.whorlRedOpCreatePreMulSum(cell, ffi.from_buffer(value.view(np.uint8)), code.code,
                                                 lib.whorlScalarHostImmediate, self._alive()))
