@@ -199,6 +199,27 @@ def test_a_signal_ends_a_wait_for_a_stream(tmp_path: Path) -> None:
     run(2, interrupted_stream, tmp_path / "turn")
 
 
+def test_a_child_of_fork_leaves_the_block_of_its_parent() -> None:
+    """What a child raises in a block of its parent is not replaced by an error of the communicator or stream."""
+    status = []
+    for end in (SystemExit(3), None):
+        child = 0
+        try:
+            with whorl.init_all(1)[0] as comm, whorl.Stream():
+                child = os.fork()
+                if child == 0 and end is not None:
+                    raise end
+                assert child == 0 or comm.allreduce(1) == 1
+            if child == 0:
+                os._exit(4)
+        except BaseException as error:
+            if child == 0:
+                os._exit(int(error.code) if isinstance(error, SystemExit) and error.code else 1)
+            raise
+        status.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    assert status == [3, 4]
+
+
 def test_a_signal_ends_the_creation() -> None:
     with signal_in(0.3):
         whorl.Communicator(whorl.unique_id(), 2, 0)

@@ -156,7 +156,7 @@ class Communicator(Mpi, Async):
             lib.whorlCommInitRankConfig(cell, size, identity, rank, config))))
 
     def _begin(self, handle: Any) -> None:
-        self._handle = handle
+        self._handle, self._process = handle, os.getpid()
         self._use = threading.Lock()
         number = ffi.new("int*")
         check(lib.whorlCommUserRank(handle, number))
@@ -164,7 +164,7 @@ class Communicator(Mpi, Async):
         check(lib.whorlCommCount(handle, number))
         self.size = int(number[0])
         # A communicator that is dropped is destroyed. At the exit of the program the library does that itself.
-        self._finalizer = weakref.finalize(self, _destroy, handle, os.getpid())
+        self._finalizer = weakref.finalize(self, _destroy, handle, self._process)
         self._finalizer.atexit = False
 
     @classmethod
@@ -365,7 +365,10 @@ class Communicator(Mpi, Async):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Frees the communicator. After an exception it is aborted instead, so that the other ranks do not wait."""
+        """Frees the communicator. After an exception it is aborted instead, so that the other ranks do not wait. In a
+        child of fork() does nothing: the communicator is its parent's."""
+        if os.getpid() != self._process:
+            return
         if kind is None:
             self.free()
         else:

@@ -263,6 +263,8 @@ class Stream:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._kept.process != os.getpid():
+            return  # a child of fork() leaves the stream to its parent
         if kind is None:
             self.free()
         elif not _group.in_group():  # which keeps the streams of its calls
