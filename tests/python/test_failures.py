@@ -18,7 +18,7 @@ import pytest
 
 import whorl
 from ranks import outcomes, run, until
-from whorl import _signals
+from whorl import _group, _signals
 from whorl._library import ffi, lib
 
 
@@ -99,23 +99,32 @@ class Interruption(Exception):
 
 
 @contextmanager
-def signal_in(seconds: float) -> Iterator[None]:
-    """Sends a signal to this process after a time; its handler raises."""
+def raising_handler() -> Iterator[None]:
+    """Has a handler of SIGUSR1 that raises."""
 
     def handler(number: int, frame: object) -> None:
         raise Interruption
 
     before = signal.signal(signal.SIGUSR1, handler)
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1))
-    timer.start()
-    begin = time.monotonic()
     try:
-        with pytest.raises(Interruption):
-            yield
-        assert time.monotonic() - begin < seconds + 5
+        yield
     finally:
-        timer.join()
         signal.signal(signal.SIGUSR1, before)
+
+
+@contextmanager
+def signal_in(seconds: float) -> Iterator[None]:
+    """Sends a signal to this process after a time; its handler raises."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1))
+    with raising_handler():
+        timer.start()
+        begin = time.monotonic()
+        try:
+            with pytest.raises(Interruption):
+                yield
+            assert time.monotonic() - begin < seconds + 5
+        finally:
+            timer.join()
 
 
 WAITS: list[Callable[[whorl.Communicator], Any]] = [
@@ -197,6 +206,50 @@ def interrupted_stream(comm: whorl.Communicator, turn: Path) -> None:
 
 def test_a_signal_ends_a_wait_for_a_stream(tmp_path: Path) -> None:
     run(2, interrupted_stream, tmp_path / "turn")
+
+
+def test_a_signal_before_the_end_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a signal before the call that issues the group nor one that skips __exit__() leaves a group open."""
+
+    def interrupted_before(function: Callable[..., int], *arguments: Any) -> int:
+        signal.raise_signal(signal.SIGUSR1)
+        return _signals.waiting(function, *arguments)
+
+    (comm,) = whorl.init_all(1)
+    out = np.zeros(1)
+    with monkeypatch.context() as patched, raising_handler():
+        patched.setattr(_group, "waiting", interrupted_before)
+        with pytest.raises(Interruption), whorl.group():
+            comm.allreduce(np.ones(1), out=out)
+    assert out[0] == 0 and comm.allreduce(np.ones(1), out=out)[0] == 1 == out[0]
+    skipped = whorl.group()
+    skipped.__enter__()
+    comm.allreduce(np.full(1, 5.0), out=out)
+    del skipped
+    assert out[0] == 1 and comm.allreduce(np.full(1, 7.0), out=out)[0] == 7
+    with whorl.group():
+        comm.allreduce(np.full(1, 9.0), out=out)
+    assert out[0] == 9
+    comm.free()
+
+
+def test_a_signal_at_the_begin_of_a_call() -> None:
+    """A signal behind the line that claims the communicator for this thread leaves it usable for this thread."""
+
+    class Claim:
+        """Lock of a communicator, taken as a signal comes."""
+
+        def __init__(self, lock: Any) -> None:
+            self.acquire = lambda wait: lock.acquire(wait) and signal.raise_signal(signal.SIGUSR1)
+
+    (comm,) = whorl.init_all(1)
+    lock = comm._use
+    with raising_handler(), pytest.raises(Interruption):
+        comm._use = Claim(lock)  # type: ignore[assignment]
+        comm.allreduce(1)
+    comm._use = lock
+    assert comm.allreduce(1) == 1
+    comm.free()
 
 
 def test_a_child_of_fork_leaves_the_block_of_its_parent() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import whorl
+from whorl import _group
 
 
 def test_ranks_as_threads() -> None:
@@ -83,6 +84,34 @@ def test_two_threads_in_one_communicator() -> None:
                 call()
         second.allreduce(1)
         assert waiting.result() == 2
+    first.free()
+    second.free()
+
+
+def test_a_group_and_a_thread_in_one_communicator() -> None:
+    first, second = whorl.init_all(2)
+
+    def exchange(comm: whorl.Communicator) -> float:
+        got = np.zeros(1)
+        with whorl.group():
+            comm.send(np.full(1, comm.rank + 1.0), 1 - comm.rank)
+            comm.recv(got, 1 - comm.rank)
+        return float(got[0])
+
+    busy = "another thread is inside a call on this communicator"
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(exchange, first)
+        time.sleep(0.2)
+        with pytest.raises(whorl.UsageError, match=busy):
+            first.barrier()
+        assert exchange(second) == 1 and waiting.result() == 2
+        waiting = pool.submit(lambda: first.allreduce(1))
+        with pytest.raises(whorl.UsageError, match=busy), whorl.group():
+            second.allreduce(5)
+            while first._use.acquire(False):
+                first._use.release()
+            _group.keep(first, None, None)  # as a call of the group does that came before the other thread's
+        assert second.allreduce(1) == 2 == waiting.result()
     first.free()
     second.free()
 

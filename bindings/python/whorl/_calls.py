@@ -45,7 +45,9 @@ class Calls:
     """A communicator as far as operations need it."""
 
     _handle: Any
-    _use: threading.Lock  # held by the thread that is in a call
+    # Held by the thread that is in a call. One that has it may take it again: an exception of the handler of a signal
+    # right behind acquire() leaves it held.
+    _use: threading.RLock
     rank: int
     size: int
 
@@ -77,7 +79,7 @@ class Calls:
         self._claim(call)
         try:
             if _group.in_group():
-                _group.keep(stream if isinstance(stream, Stream) else None, buffers)
+                _group.keep(self, stream if isinstance(stream, Stream) else None, buffers)
                 check(function(*arguments, self._alive(), pointer))
             elif stream is None:
                 result = waiting(function, *arguments, self._alive(), NULL)

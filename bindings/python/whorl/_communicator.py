@@ -157,7 +157,7 @@ class Communicator(Mpi, Async):
 
     def _begin(self, handle: Any) -> None:
         self._handle, self._process = handle, os.getpid()
-        self._use = threading.Lock()
+        self._use = threading.RLock()
         number = ffi.new("int*")
         check(lib.whorlCommUserRank(handle, number))
         self.rank = int(number[0])

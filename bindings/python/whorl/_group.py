@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from whorl._library import NULL, lib
 from whorl._signals import require_outside, waiting
 
 if TYPE_CHECKING:
+    from whorl._calls import Calls
     from whorl._stream import Stream
 
 
@@ -19,8 +21,10 @@ class _Open(threading.local):
 
     def __init__(self) -> None:
         self.depth = 0
+        self.owner: object = None  # token of the object that has opened the outermost group
         self.failed = False  # whether the body of a nested group has raised
-        self.kept: list[tuple[Stream | None, object]] = []  # what hold() gave for a stream, or buffers without one
+        # Communicators of the calls, with what hold() gave for a stream, or with buffers without one.
+        self.kept: list[tuple[Calls, Stream | None, object]] = []
 
 
 _open = _Open()
@@ -38,9 +42,17 @@ def refuse(call: str) -> None:
                          f"group")
 
 
-def keep(stream: Stream | None, buffers: object) -> None:
+def keep(comm: Calls, stream: Stream | None, buffers: object) -> None:
     """Keeps the buffers of a call of the open group until they are not needed any more."""
-    _open.kept.append((stream, buffers if stream is None else stream._kept.hold(buffers)))
+    _open.kept.append((comm, stream, buffers if stream is None else stream._kept.hold(buffers)))
+
+
+def _issue() -> None:
+    """Issues the calls of the open group. Meanwhile this thread is inside a call on each of their communicators."""
+    with ExitStack() as claims:
+        for comm in {comm for comm, _, _ in _open.kept}:
+            claims.enter_context(comm._one_thread("group"))
+        check(waiting(lib.whorlGroupEnd))
 
 
 class group:  # noqa: N801  # spelt as a function, which it is for users
@@ -52,10 +64,14 @@ class group:  # noqa: N801  # spelt as a function, which it is for users
     outermost group raises UsageError at its end.
     """
 
+    _token: object = None  # set where this object has opened the outermost group
+
     def __enter__(self) -> group:
         require_outside()
         before = _open.depth
         try:
+            if before == 0:
+                self._token = _open.owner = object()
             _open.depth = before + 1
             if before == 0:  # nested groups are counted here only
                 check(lib.whorlGroupStart())
@@ -69,20 +85,34 @@ class group:  # noqa: N801  # spelt as a function, which it is for users
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _open.depth -= 1
-        if _open.depth:
+        if _open.depth > 1:
             _open.failed = _open.failed or kind is not None
+            _open.depth -= 1
             return
-        failed, _open.failed = _open.failed, False
-        kept, _open.kept = _open.kept, []
+        failed, ended = _open.failed, False
         try:
             if kind is None and not failed:
-                check(waiting(lib.whorlGroupEnd))
-            else:
-                lib.whorlGroupSimulateEnd(NULL)
+                _issue()
+                ended = True
         finally:
-            for stream, held in kept:
-                if stream is not None:
-                    stream._kept.issued(held)
+            _open.depth = 0
+            if not ended:  # drops the calls, also where the handler of a signal has raised before their issue
+                lib.whorlGroupSimulateEnd(NULL)
+            self._close()
         if failed and kind is None:
             raise UsageError("the body of a group within this one has raised: none of the calls was issued")
+
+    def _close(self) -> None:
+        """Forgets a group that has ended."""
+        self._token = _open.owner = None
+        kept, _open.kept, _open.failed = _open.kept, [], False
+        for _, stream, held in kept:
+            if stream is not None:
+                stream._kept.issued(held)
+
+    def __del__(self) -> None:
+        """Drops the calls of a group whose end was skipped: the handler of a signal has raised as __exit__() began."""
+        if self._token is not None and self._token is _open.owner:  # which is false in another thread
+            _open.depth = 0
+            lib.whorlGroupSimulateEnd(NULL)
+            self._close()
