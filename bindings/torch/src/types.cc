@@ -186,9 +186,17 @@ Reduction::Reduction(const ReduceOp& op, at::ScalarType type, const char* operat
                             ": PREMUL_SUM needs a factor; make the operator "
                             "with torch.distributed._make_nccl_premul_sum");
     }
-    factor_ = supplement->tensor_factor.defined()
-                  ? supplement->tensor_factor.detach().to(at::kCPU, real).reshape({1}).contiguous()
-                  : at::full({1}, supplement->double_factor, at::TensorOptions().dtype(real));
+    const at::Tensor given =
+        supplement->tensor_factor.defined()
+            ? supplement->tensor_factor.detach().to(at::kCPU).reshape({1})
+            : at::full({1}, supplement->double_factor, at::TensorOptions().dtype(at::kDouble));
+    factor_ = given.to(real).contiguous();
+    if (at::isIntegralType(real, /*includeBool=*/false) &&
+        factor_.item<double>() != given.item<double>()) {
+      fail<c10::ValueError>("whorl: ", operation, ": the factor of PREMUL_SUM is ",
+                            given.item<double>(), ", which is no number of type ", type,
+                            "; convert the tensor first");
+    }
   }
 }
 

@@ -123,6 +123,12 @@ def premultiplied(rank: int, size: int) -> None:
     output = torch.empty(4)
     dist.reduce_scatter_tensor(output, tensor, dist._make_nccl_premul_sum(torch.tensor([0.25])))
     same(output, torch.full((4,), size * 0.25))
+    for dtype, factor in ((torch.int64, 0.5), (torch.uint8, -1.0), (torch.int8, torch.tensor([200]))):
+        with pytest.raises(ValueError, match="the factor of PREMUL_SUM is"):
+            dist.all_reduce(torch.ones(4, dtype=dtype), dist._make_nccl_premul_sum(factor))
+    whole = torch.full((4,), rank + 1)
+    dist.all_reduce(whole, dist._make_nccl_premul_sum(3.0))
+    same(whole, torch.full((4,), 3 * sum(range(1, size + 1))))
 
 
 def test_premultiplied() -> None:
