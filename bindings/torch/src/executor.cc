@@ -25,12 +25,15 @@ thread_local int steps_under_way = 0;
 
 bool Executor::in_step() noexcept { return steps_under_way > 0; }
 
+void Executor::refuse_wait_in_step() {
+  if (!in_step()) return;
+  fail<c10::DistBackendError>(
+      "whorl: the handler of a signal waits for other ranks while its thread waits for them "
+      "already; let the handler raise an exception, or note the signal");
+}
+
 bool Executor::help_until(const WhorlWork& work, std::optional<Deadline> deadline) {
-  if (in_step()) {
-    fail<c10::DistBackendError>(
-        "whorl: the handler of a signal waits for other ranks while its thread waits for them "
-        "already; let the handler raise an exception, or note the signal");
-  }
+  refuse_wait_in_step();
   const bool may_help = !in_callback();
   Lock lock(mutex_);
   if (!may_help && !work.executed && ready()) changed(lock, true);

@@ -36,6 +36,9 @@ class Executor : public std::enable_shared_from_this<Executor> {
   /// Returns whether the calling thread is in a step of any executor, as is the handler of a signal
   /// that interrupts the step.
   static bool in_step() noexcept;
+  /// Throws if the calling thread is in a step, where help_until() would wait for the thread
+  /// itself.
+  static void refuse_wait_in_step();
   /// Calls drain() and join().
   void close(Deadline deadline);
   /// Waits until the deadline for the operations that are outstanding and for their callbacks;

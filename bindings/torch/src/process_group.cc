@@ -123,6 +123,12 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::issue(const Call& call, Tensors
                                                        std::function<void(const Target&)> body) {
   const Lane lane = resources_->lane(CallbackScope::depth());
   const std::shared_ptr<DeviceRun> run = device_part(call.title, outputs, inputs);
+  // A server also takes operations on a device, since ranks that share the device wait there for
+  // each other's calls. It does not take a captured one: the capture might end before it comes to
+  // that.
+  const bool captured = run != nullptr && run->captured();
+  const bool async = (call.async || coalescing_) && !captured;
+  if (!async) Executor::refuse_wait_in_step(); // what is in the queue would be carried out later
   WorkPtr work = make_work(
       call, std::move(outputs), std::move(inputs),
       [comm = lane.comm, streams = lane.streams, timeout = call.timeout, body = std::move(body),
@@ -132,11 +138,6 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::issue(const Call& call, Tensors
         run->queue(*streams, comm, [&](void* stream) { body({handle, stream}); });
       },
       run);
-  // A server also takes operations on a device, since ranks that share the device wait there for
-  // each other's calls. It does not take a captured one: the capture might end before it comes to
-  // that.
-  const bool captured = run != nullptr && run->captured();
-  const bool async = (call.async || coalescing_) && !captured;
   lane.queue->push(work, async);
   if (!async) lane.queue->help_until(*work);
   if (coalescing_) coalesced_.push_back(work);

@@ -104,7 +104,14 @@ def handled(rank: int, size: int) -> None:
     calls = []
     if rank == 0:
         store = dist.distributed_c10d._get_default_store()
-        signal.signal(signal.SIGUSR1, lambda *_: (calls.append(1), store.set("handled", "")))
+
+        def handler(*_: object) -> None:
+            with pytest.raises(RuntimeError, match="handler of a signal"):
+                dist.all_reduce(torch.ones(5))  # refused, and not carried out later either
+            calls.append(1)
+            store.set("handled", "")
+
+        signal.signal(signal.SIGUSR1, handler)
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
     else:
         dist.distributed_c10d._get_default_store().wait(["handled"], timedelta(seconds=60))
