@@ -29,6 +29,7 @@ for tensor, kind, text in (
     (torch.ones(3, 3)[:, 1], ValueError, "not contiguous"),
     (torch.ones(3).to_sparse(), TypeError, "torch.strided"),
     (torch.ones(3, device="meta"), TypeError, "meta"),
+    (torch._neg_view(torch.ones(3)), TypeError, "resolve_neg()"),
 ):
     try:
         comms[0].allreduce(tensor)
