@@ -32,7 +32,8 @@ class CountingOob final : public Oob {
   int rounds_ = 0;
 };
 
-/// Meets, connects and fills in the handle. Never throws: it may be the whole of a thread.
+/// Meets, connects, fills in the handle and writes the outcome there. Never throws: it may be the
+/// whole of a thread.
 Status fill(whorlComm& handle, const Options& options, const Gather& gather) noexcept {
   const Status status = without_exceptions([&]() -> Status {
     auto meeting = gather(options.timeout_ns, *handle.comm_error);
@@ -49,6 +50,8 @@ Status fill(whorlComm& handle, const Options& options, const Gather& gather) noe
     return agreed.ok() ? made : agreed;
   });
   if (!status.ok()) handle.set_error(status);
+  // pairs with acquire in whorlCommGetAsyncError: the communicator is visible with the code
+  handle.created.store(status.code(), std::memory_order_release);
   return status;
 }
 
@@ -61,12 +64,9 @@ Status create(whorlComm_t* out, const Options& options, bool blocking, Gather ga
     *out = status.ok() ? handle.release() : nullptr;
     return status;
   }
-  handle->created.store(Code::kInProgress);
   auto thread =
       start_thread("whorl-create", [self = handle.get(), options, gather = std::move(gather)] {
-        const Status status = fill(*self, options, gather);
-        // pairs with acquire in whorlCommGetAsyncError: the communicator is visible with the code
-        self->created.store(status.code(), std::memory_order_release);
+        static_cast<void>(fill(*self, options, gather)); // the handle has the outcome
       });
   if (!thread.ok()) return thread.status();
   handle->creator = *std::move(thread);
@@ -148,6 +148,7 @@ Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
   }
   if (status.ok()) status = agreed;
   if (status.ok()) {
+    if (handle != nullptr) handle->created.store(Code::kOk, std::memory_order_release);
     *out = handle.release();
     return status;
   }

@@ -29,8 +29,9 @@ struct whorlComm {
   /// Number of calls inside the communicator, see Inside.
   std::atomic<int> inside{0};
 
-  /// The outcome of the creation; kInProgress while a nonblocking creation runs.
-  std::atomic<whorl::Code> created{whorl::Code::kOk};
+  /// The outcome of the creation; kInProgress while it runs. Written once, when `communicator` is
+  /// in its final state: leave_all() finds handles that a blocking creation has not returned yet.
+  std::atomic<whorl::Code> created{whorl::Code::kInProgress};
   std::thread creator;
   /// The communicator's error; if set during the creation, it ends the creation.
   std::shared_ptr<whorl::CommError> comm_error = std::make_shared<whorl::CommError>();

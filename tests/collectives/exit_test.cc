@@ -26,14 +26,27 @@ namespace {
 using std::chrono::microseconds;
 using Clock = std::chrono::steady_clock;
 
-/// Exits while the library's threads wait for absent ranks, at some point of their handshake.
-[[noreturn]] void exit_during_creation(microseconds delay) {
+/// Begins a creation that waits for an absent rank, in a thread of the library or in a thread of
+/// the program.
+bool begin_creation(bool blocking) {
   whorlUniqueId id;
+  if (whorlGetUniqueId(&id) != whorlSuccess) return false;
+  if (blocking) {
+    std::thread([id] {
+      whorlComm_t never = nullptr;
+      static_cast<void>(whorlCommInitRank(&never, 2, id, 0));
+    }).detach();
+    return true;
+  }
   whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
   config.blocking = 0;
   whorlComm_t comm = nullptr;
-  const bool begun = whorlGetUniqueId(&id) == whorlSuccess &&
-                     whorlCommInitRankConfig(&comm, 2, id, 0, &config) == whorlInProgress;
+  return whorlCommInitRankConfig(&comm, 2, id, 0, &config) == whorlInProgress;
+}
+
+/// Exits while a thread waits for absent ranks, at some point of their handshake.
+[[noreturn]] void exit_during_creation(microseconds delay, bool blocking) {
+  const bool begun = begin_creation(blocking);
   std::this_thread::sleep_for(delay);
   std::exit(begun ? 0 : 1);
 }
@@ -43,7 +56,7 @@ void exit_during_creations(int rounds) {
     std::fflush(nullptr); // or the child prints it, too
     const pid_t child = fork();
     ASSERT_GE(child, 0);
-    if (child == 0) exit_during_creation(microseconds(round % 60 * 30));
+    if (child == 0) exit_during_creation(microseconds(round % 60 * 30), round % 2 == 1);
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_EQ(status, 0) << "round " << round << ", signal " << WTERMSIG(status);
