@@ -8,8 +8,8 @@ namespace whorl {
 namespace {
 
 Status bad(const Communicator& communicator, const std::string& what) {
-  return Status::error(Code::kInvalidArgument, fmt::format("rank {} of {} {}", communicator.rank(),
-                                                           communicator.nranks(), what));
+  return Status::error(Code::kInvalidUsage, fmt::format("rank {} of {} {}", communicator.rank(),
+                                                        communicator.nranks(), what));
 }
 
 } // namespace

@@ -120,7 +120,7 @@ TEST(PointToPoint, HalvesThatDoNotFitLeaveTheWholeGroupUndone) {
     whorlAllReduce(from, &sum, 1, whorlInt32, whorlSum, other.comm(0), on);
     whorlSend(from, 2, whorlInt32, 0, world.comm(0), on);
     whorlRecv(to, 1, whorlInt32, 0, world.comm(0), on);
-    EXPECT_EQ(whorlGroupEnd(), whorlInvalidArgument);
+    EXPECT_EQ(whorlGroupEnd(), whorlInvalidUsage);
     const std::string text = whorlGetLastError(nullptr);
     EXPECT_NE(text.find("send of 2 int32"), std::string::npos) << text;
     EXPECT_EQ(whorlStreamSynchronize(stream), whorlSuccess);
@@ -134,7 +134,7 @@ TEST(PointToPoint, ASendToItselfAloneIsRefused) {
   ThreadWorld world(1);
   ASSERT_TRUE(world.ok()) << world.error();
   int value = 1;
-  EXPECT_EQ(whorlSend(&value, 1, whorlInt32, 0, world.comm(0), nullptr), whorlInvalidArgument);
+  EXPECT_EQ(whorlSend(&value, 1, whorlInt32, 0, world.comm(0), nullptr), whorlInvalidUsage);
   EXPECT_EQ(whorlBarrier(world.comm(0), nullptr), whorlSuccess);
 }
 

@@ -328,7 +328,7 @@ TEST_F(CheckTest, TransfersOfAGroup) {
   };
   for (const Case& one : cases) {
     const Status status = check_transfers(one.batch, world_.communicator());
-    EXPECT_EQ(status.code(), one.error.empty() ? Code::kOk : Code::kInvalidArgument) << one.error;
+    EXPECT_EQ(status.code(), one.error.empty() ? Code::kOk : Code::kInvalidUsage) << one.error;
     if (one.error.empty()) continue;
     EXPECT_EQ(status.message().substr(0, 12), "rank 1 of 3 ");
     EXPECT_THAT(status.message(), HasSubstr(one.error));

@@ -77,7 +77,7 @@ TEST(Group, IssuesNothingIfATransferIsWrong) {
     EXPECT_EQ(whorlGroupStart(), whorlSuccess);
     EXPECT_EQ(sum(value, comm), "");
     EXPECT_EQ(whorlSend(&value, 1, whorlInt32, rank, second.comm(rank), nullptr), whorlSuccess);
-    EXPECT_EQ(whorlGroupEnd(), whorlInvalidArgument);
+    EXPECT_EQ(whorlGroupEnd(), whorlInvalidUsage);
     EXPECT_EQ(value, 1);
     EXPECT_TRUE(second.comm(rank)->error().ok()) << "no error of the communicator";
     return sum(value, comm);
