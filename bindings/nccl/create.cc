@@ -111,7 +111,7 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommShrink,
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) {
-  return comm == nullptr ? ncclSuccess : report(whorlCommRevoke(inner(comm), revokeFlags));
+  return report(whorlCommRevoke(inner(comm), revokeFlags));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId* uniqueId)) {
@@ -129,13 +129,13 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommGrow,
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {
-  return comm == nullptr ? ncclSuccess : report(whorlCommFinalize(inner(comm)));
+  return report(whorlCommFinalize(inner(comm)));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommDestroy, (ncclComm_t comm)) {
   // NCCL completes what is under way, however late another rank comes. An error is that of an
   // operation, which has reported it, or of a communicator that is not ready or finalized already.
-  if (comm != nullptr) static_cast<void>(whorlCommFinalize(inner(comm)));
+  static_cast<void>(whorlCommFinalize(inner(comm)));
   return report(whorlCommDestroy(inner(comm)));
 }
 

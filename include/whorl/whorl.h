@@ -139,7 +139,7 @@ WHORL_API whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRank
                                         whorlConfig_t* config, int shrinkFlags);
 /// Ends all operations of the communicator at once, on every rank, and keeps it for
 /// whorlCommShrink(), whorlCommDestroy() and whorlCommAbort(). Not collective; any thread, also
-/// while another thread is inside a call on `comm`. `revokeFlags` is #WHORL_REVOKE_DEFAULT.
+/// while one is inside a call on `comm`. NULL is allowed. `revokeFlags` is #WHORL_REVOKE_DEFAULT.
 WHORL_API whorlResult_t whorlCommRevoke(whorlComm_t comm, int revokeFlags);
 
 /// Makes the id for whorlCommGrow(), as whorlGetUniqueId() does. Called on one rank of `comm`,
@@ -155,8 +155,8 @@ WHORL_API whorlResult_t whorlCommGrow(whorlComm_t comm, int nRanks, const whorlU
                                       int rank, whorlComm_t* newcomm, whorlConfig_t* config);
 
 /// Waits until all operations of this rank are complete, however late another rank comes within
-/// their timeout; afterwards only destroy is allowed. ::whorlInvalidUsage in a callback of a stream
-/// (whorlStreamAddCallback()).
+/// their timeout; afterwards only destroy is allowed. NULL is allowed. ::whorlInvalidUsage in a
+/// callback of a stream (whorlStreamAddCallback()).
 WHORL_API whorlResult_t whorlCommFinalize(whorlComm_t comm);
 /// Frees a communicator. Not collective. Operations that are queued, or under way in a call of
 /// another thread, are carried out first as long as the other ranks take part; whorlCommFinalize()

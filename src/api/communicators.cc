@@ -246,6 +246,7 @@ whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist)
 whorlResult_t whorlCommFinalize(whorlComm_t comm) {
   return guarded("whorlCommFinalize", comm, [&]() -> Status {
     WHORL_TRY(check_may_wait("whorlCommFinalize"));
+    if (comm == nullptr) return {};
     WHORL_TRY(check_ready("whorlCommFinalize", comm));
     const Status status = comm->communicator->flush();
     comm->finalized = true;

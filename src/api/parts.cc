@@ -170,6 +170,7 @@ whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int
 whorlResult_t whorlCommRevoke(whorlComm_t comm, int revokeFlags) {
   constexpr const char* kName = "whorlCommRevoke";
   return guarded(kName, comm, [&]() -> Status {
+    if (comm == nullptr) return {};
     WHORL_TRY(check_ready(kName, comm));
     if (revokeFlags != WHORL_REVOKE_DEFAULT) {
       return invalid(kName,
