@@ -45,16 +45,39 @@ constexpr std::string_view kNames[] = {
 #define WHORL_NCCL(result, name, parameters) #name,
 #define WHORL_NCCL_LATER(result, name, parameters) #name,
 #include "bindings/nccl/functions.def"
-    "ncclSuccess",    "ncclInProgress", "ncclScalarDevice", "ncclScalarHostImmediate",
-    "ncclSum",        "ncclProd",       "ncclMax",          "ncclMin",
-    "ncclAvg",        "ncclInt8",       "ncclUint8",        "ncclInt32",
-    "ncclUint32",     "ncclInt64",      "ncclUint64",       "ncclFloat16",
-    "ncclFloat32",    "ncclFloat64",    "ncclBfloat16",     "ncclFloat8e4m3",
-    "ncclFloat8e5m2", "ncclComm_t",     "ncclUniqueId",     "ncclConfig_t"};
+    "ncclSuccess",
+    "ncclInProgress",
+    "ncclScalarDevice",
+    "ncclScalarHostImmediate",
+    "ncclSum",
+    "ncclProd",
+    "ncclMax",
+    "ncclMin",
+    "ncclAvg",
+    "ncclInt8",
+    "ncclUint8",
+    "ncclInt32",
+    "ncclUint32",
+    "ncclInt64",
+    "ncclUint64",
+    "ncclFloat16",
+    "ncclFloat32",
+    "ncclFloat64",
+    "ncclBfloat16",
+    "ncclFloat8e4m3",
+    "ncclFloat8e5m2",
+    "ncclComm_t",
+    "ncclUniqueId",
+    "ncclConfig_t",
+    "NCCL_SPLIT_NOCOLOR",
+    "NCCL_SHRINK_DEFAULT",
+    "NCCL_SHRINK_ABORT",
+    "NCCL_REVOKE_DEFAULT",
+    "NCCL_SIM_INFO_INITIALIZER"};
 
 /// Replaces the names in a sentence of whorl by those that the program knows.
 std::string with_names_of_nccl(std::string_view text) {
-  constexpr std::string_view kTheirs = "whorl", kOurs = "nccl";
+  constexpr std::size_t kTheirs = 5, kOurs = 4; // characters of "whorl" and of "nccl"
   const auto in_name = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
   };
@@ -64,12 +87,11 @@ std::string with_names_of_nccl(std::string_view text) {
     while (end < text.size() && in_name(text[end])) ++end;
     const std::string_view word = text.substr(at, std::max(end - at, std::size_t{1}));
     at += word.size();
-    const auto same = [&](std::string_view name) {
-      return word.substr(kTheirs.size()) == name.substr(kOurs.size());
-    };
-    const bool known = word.starts_with(kTheirs) && std::ranges::any_of(kNames, same);
-    out += known ? kOurs : word;
-    if (known) out += word.substr(kTheirs.size());
+    const bool named = word.starts_with("whorl") || word.starts_with("WHORL");
+    const auto* const same = std::ranges::find_if(kNames, [&](std::string_view name) {
+      return named && word.substr(kTheirs) == name.substr(kOurs);
+    });
+    out += same != std::end(kNames) ? *same : word;
   }
   return out;
 }

@@ -310,7 +310,7 @@ def abort(self: Rank) -> None:
     expect(state.value != 0, True, "state after the abort")
     child, leaves = Comm(), (ctypes.c_int * 1)(3)
     fails(INVALID_USAGE, lambda: nccl.ncclCommShrink(self.comm, leaves, 1, ctypes.byref(child),
-                                                     None, 0), "WHORL_SHRINK_ABORT")
+                                                     None, 0), "NCCL_SHRINK_ABORT")
     nccl.ncclCommShrink(self.comm, leaves, 1, ctypes.byref(child), None, 1)
     expect(self.all_reduce([1], comm=child), [3.0], "the ranks that remain")
     if self.rank == 0:

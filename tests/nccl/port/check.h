@@ -3,6 +3,7 @@
 #include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NCCLCHECK(call)                                                                       \
   do {                                                                                        \
