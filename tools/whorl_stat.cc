@@ -20,6 +20,8 @@ namespace {
 
 enum Exit : int { kNothing = 0, kFound = 1, kFailed = 2 };
 
+constexpr int kMaxPid = 1 << 22; // limit of Linux
+
 struct Arguments {
   std::vector<int> pids;
   bool why = false, skew = false, json = false;
@@ -49,8 +51,10 @@ int answer(const Arguments& arguments, bool first) {
     return kFailed;
   }
   if (found->ranks.empty()) {
-    fmt::print(stderr, "whorl-stat: {} a communicator\n",
-               arguments.pids.empty() ? "no process has" : "the process has no");
+    const std::string where = arguments.pids.empty()
+                                  ? "any process"
+                                  : fmt::format("process {}", fmt::join(arguments.pids, ", "));
+    fmt::print(stderr, "whorl-stat: there is no communicator in {}\n", where);
     if (first) say_where(*found);
     return kFailed;
   }
@@ -79,7 +83,7 @@ int run(int argc, char** argv) {
       "processes that hang or are stopped; sees those of this user, and root sees all.",
       "whorl-stat");
   app.add_option("pid", arguments.pids, "Processes; none: all of this machine")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, kMaxPid));
   auto* const why =
       app.add_flag("--why", arguments.why, "Name the ranks for which others wait, and the reason");
   auto* const skew = app.add_flag("--skew", arguments.skew,
