@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <sstream>
 
@@ -16,6 +18,7 @@ namespace {
 
 constexpr int kMaxRanks = 4096, kMaxMeasuredRanks = 64;
 constexpr std::size_t kMaxMeasuredBytes = std::size_t{1} << 28;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 50;
 constexpr int kBadInput = 2;
 
 /// Returns sizes from 8 bytes to 512 MiB (8 MiB for measurements), a factor of 4 apart.
@@ -72,6 +75,9 @@ std::string check(Arguments& arguments, const std::string& collective) {
   if (arguments.sizes.empty()) arguments.sizes = size_classes(arguments.measures);
   if (arguments.collective == Collective::kBarrier) arguments.sizes = {0};
   std::sort(arguments.sizes.begin(), arguments.sizes.end());
+  if (arguments.sizes.back() > kMaxBytes) { // -1 is the greatest number, too
+    return "--bytes takes sizes from 0 to 1 PiB.";
+  }
   if (arguments.measures && arguments.sizes.back() > kMaxMeasuredBytes) {
     return "--measure takes sizes up to 256 MiB.";
   }
@@ -130,9 +136,15 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
   const auto is_cost = [&](CLI::Option* option) {
     costs.push_back(option->excludes(measure)->excludes(communicators)->excludes(hosts));
   };
+  const CLI::Validator is_number(
+      [](const std::string& text) {
+        return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is not a number" : "";
+      },
+      "");
   const auto cost = [&](const char* name, double& value, const char* what) {
     is_cost(app.add_option(name, value, fmt::format("{} ({})", what, value))
-                ->check(CLI::Range(0.0, 1e9)));
+                ->check(CLI::Range(0.0, 1e9))
+                ->check(is_number));
   };
   cost("--alpha", links.outermost().link.alpha_us, "µs of a round of empty messages");
   cost("--overhead", links.outermost().link.overhead_us, "µs of a processor for each message");
@@ -145,7 +157,8 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
   cost("--ranks-per-core", links.ranks_per_core, "ranks that share a core");
   is_cost(app.add_option("--slots", links.slots, "messages on their way between two ranks (4)")
               ->check(CLI::Range(2, 64)));
-  is_cost(app.add_option("--cache-bytes", links.cache_bytes, "cache of a core alone (1048576)"));
+  is_cost(app.add_option("--cache-bytes", links.cache_bytes, "cache of a core alone (1048576)")
+              ->check(CLI::Range(0.0, 1e12)));
   is_cost(app.add_option("--message-bytes", links.message_bytes, "payload of a slot (65536)")
               ->check(CLI::Range(64.0, 1e9)));
   if (const auto page = cli::page_for(app, argc, argv)) {

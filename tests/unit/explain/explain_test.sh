@@ -64,6 +64,9 @@ expect 2 'ranks' allreduce --ranks 0
 expect 2 'ranks' allreduce --ranks x
 expect 2 'alpha' allreduce --alpha -1
 expect 2 'excludes' allreduce --measure --alpha 1
+expect 2 'nan is not a number' allreduce --alpha nan
+expect 2 'cache-bytes' allreduce --cache-bytes -1
+expect 2 'from 0 to 1 PiB' allreduce -b 8,-1
 expect 2 'at most 64 ranks' allreduce --measure --ranks 65
 expect 2 'product of the sizes' allreduce --ranks 8 --dims 3,2
 exit $failed
