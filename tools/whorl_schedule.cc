@@ -218,8 +218,8 @@ Result<Built> build(const Arguments& arguments) {
   }
   built.schedules = build_all(*algorithm, shape);
   prove(built, {.published = arguments.published, .placed = arguments.placed});
-  built.title =
-      fmt::format("{} {}, {} ranks", arguments.collective, arguments.algorithm, shape.nranks);
+  built.title = fmt::format("{} {}, {} rank{}", arguments.collective, arguments.algorithm,
+                            shape.nranks, shape.nranks == 1 ? "" : "s");
   if (has_root(built.spec.collective)) built.title += fmt::format(", root {}", shape.root);
   return built;
 }
@@ -328,8 +328,9 @@ Result<Built> read(const Arguments& arguments) {
   return built;
 }
 
-int check(const Arguments& arguments) {
-  if (arguments.file.empty() && (arguments.algorithm.empty() || arguments.nranks == 0)) {
+/// Verifies an algorithm, if one is given with a number of ranks, or the schedules of a file.
+int check(const Arguments& arguments, bool algorithm_given) {
+  if (arguments.file.empty() && !algorithm_given) {
     return fail(kBadInput, "An algorithm and a number of ranks are required, or --file.");
   }
   if (!arguments.file.empty() && (arguments.channels != 1 || !arguments.dims.empty() ||
@@ -405,10 +406,16 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error); // --help
+    if (app.get_subcommands().empty() && error.get_name() == "RequiredError") {
+      return fail(kBadInput,
+                  "A command is required first: list, show or verify; --help lists them.");
+    }
     return fail(kBadInput, std::string(error.what()));
   }
   if (*list_command) return list();
-  return *show_command ? show(arguments, svg->count() > 0) : check(arguments);
+  if (*show_command) return show(arguments, svg->count() > 0);
+  return check(arguments,
+               verify_command->count("algorithm") > 0 && verify_command->count("ranks") > 0);
 }
 
 } // namespace

@@ -37,6 +37,11 @@ expect 2 'excludes' verify allreduce ring 4 --file "$files/ring.txt"
 expect 2 'do not go with --file' verify allreduce --file "$files/ring.txt" --order 0,1,2,3
 expect 2 'do not go with --file' verify allreduce --file "$files/ring.txt" --groups 3,1
 expect 2 'are required, or --file' verify allreduce
+expect 2 'are required, or --file' verify allreduce ring
+expect 2 'must be 1 to 4096, not 0' verify allreduce ring 0
+expect 0 'ring, 1 rank: correct' verify allreduce ring 1
+expect 2 'list, show or verify' display
+expect 2 'list, show or verify'
 expect 0 'Usage' --help
 expect 2 'no collective "allreduction"' show allreduction ring 4
 expect 2 'no algorithm "rung"' verify allreduce rung 4
