@@ -93,6 +93,7 @@ std::string describe(const Graph& graph, Parts parts) {
       [&] { return to_tree(graph); });
   add(parts.matrix, "Paths", [&] { return describe_paths(graph); });
   add(parts.nics, "Nearest NICs", [&] { return describe_nics(graph); });
+  if (parts.nics && gpus.empty()) text += "There is no GPU.\n";
   if (gpus.size() < 2) {
     if (parts.rings || parts.bound) text += "There are fewer than two GPUs.\n";
     return text;

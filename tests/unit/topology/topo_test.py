@@ -40,6 +40,13 @@ class Topo(unittest.TestCase):
             self.assertIn(part, whole)
             self.assertLess(len(part), len(whole) / 2)
 
+    def test_says_that_there_is_no_gpu(self) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
+            file.write('<system version="1"><cpu numaid="0" affinity="1"/></system>')
+            file.flush()
+            self.assertEqual(run("--file", file.name, "--nics").stdout, "There is no GPU.\n")
+            self.assertNotIn("GPU", run("--file", file.name).stdout)
+
     def test_json(self) -> None:
         found = json.loads(run("--file", MACHINE, "--json").stdout)
         self.assertEqual(found["source"], "NCCL")
