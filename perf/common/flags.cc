@@ -17,6 +17,7 @@ std::string type_names() {
 }
 
 void add_flags(CLI::App& app, Options& options, Flags& texts, Offered offered) {
+  const CLI::Range is_switch(0, 1);
   app.option_defaults()->take_last(); // so that a script may append its own flags
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.add_option("-b,--minbytes", texts.min_bytes, "Smallest size; suffixes K, M, G (default 8)");
@@ -56,9 +57,11 @@ void add_flags(CLI::App& app, Options& options, Flags& texts, Offered offered) {
          "Ranks that one thread drives by group calls. With --alloc device rank r has device "
          "r modulo the number of devices: -g 4 on one device is four ranks there")
       ->capture_default_str();
-  app.add_option("-z,--blocking", texts.blocking, "1: wait for each operation before the next");
+  app.add_option("-z,--blocking", texts.blocking, "1: wait for each operation before the next")
+      ->check(is_switch);
   app.add_option("-C,--report_cputime", texts.cpu_time,
-                 "1: time until the calls returned instead of completion (with --stream)");
+                 "1: time until the calls returned instead of completion (with --stream)")
+      ->check(is_switch);
   app.add_option("-a,--average", texts.average, "Ranks' times as: 0 rank 0, 1 mean, 2 min, 3 max")
       ->capture_default_str();
   app.add_option("-T,--timeout", options.timeout_s, "End the run after this many seconds");
@@ -69,9 +72,11 @@ void add_flags(CLI::App& app, Options& options, Flags& texts, Offered offered) {
       "Also draw time and bus bandwidth over the size to this file: .png, .svg or .pdf (needs "
       "python3 with matplotlib)");
   app.add_option("-S,--report_timestamps", texts.timestamps,
-                 "1: end each row with the date and time at which it was complete");
+                 "1: end each row with the date and time at which it was complete")
+      ->check(is_switch);
   app.add_option("-M,--memory_report", texts.memory_report,
-                 "1: print below the table how much memory the communicators and buffers take");
+                 "1: print below the table how much memory the communicators and buffers take")
+      ->check(is_switch);
   app.add_option(
          "-u,--unalign", options.first_element,
          "Number of elements that the buffers begin behind a page; vectors are not aligned then")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct Flags {
   std::string mode = "dirty", alloc = "plain", root = "0", side = "both";
   std::vector<std::string> sizes;
   int average = 1, blocking = 0, cpu_time = 0, timestamps = 0, memory_report = 0;
-  double factor = 0;
+  std::optional<double> factor;
   NcclTestsFlags nccl_tests;
 };
 

@@ -130,15 +130,15 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
     if (!parse_size(texts.step_bytes, &options.step_bytes) || options.step_bytes == 0) {
       return refuse("-i " + texts.step_bytes + " is not a step such as 64K or 1M.");
     }
-    if (texts.factor != 0) return refuse("-i and -f exclude each other; give one of them.");
+    if (texts.factor) return refuse("-i and -f exclude each other; give one of them.");
     if ((options.max_bytes - options.min_bytes) / options.step_bytes >= kMaxRows) {
       return refuse("-i " + texts.step_bytes + " makes more than 100000 rows; take a larger step.");
     }
   }
-  if (texts.factor != 0) {
-    if (!(texts.factor > 1) || !std::isfinite(texts.factor))
+  if (texts.factor) {
+    if (!(*texts.factor > 1) || !std::isfinite(*texts.factor))
       return refuse("-f needs a factor above 1.");
-    options.step_factor = texts.factor;
+    options.step_factor = *texts.factor;
   }
   for (const std::string& text : texts.sizes) {
     std::size_t size = 0;
@@ -149,6 +149,10 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   }
   std::sort(options.sizes.begin(), options.sizes.end());
   options.sizes.erase(std::unique(options.sizes.begin(), options.sizes.end()), options.sizes.end());
+  if (!options.sizes.empty()) {
+    options.min_bytes = options.sizes.front();
+    options.max_bytes = options.sizes.back();
+  }
   if (options.cycles < 0) return refuse("-N cannot be negative; it is the number of cycles.");
   if (options.budget_ms < 0) return refuse("--budget cannot be negative.");
   if (options.iterations < 1) return refuse("-n needs at least 1 timed operation.");

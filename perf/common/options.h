@@ -25,9 +25,9 @@ enum class Average { kRank0 = 0, kMean = 1, kMin = 2, kMax = 3 };
 
 /// Checked command line. Sizes are in bytes of the collective's larger side.
 struct Options {
-  std::size_t min_bytes = 8;
-  std::size_t max_bytes = 64 << 20;
-  std::size_t step_bytes = 0; ///< bytes added from row to row; 0: multiply by step_factor
+  std::size_t min_bytes = 8;        ///< smallest size, also of `sizes`
+  std::size_t max_bytes = 64 << 20; ///< greatest size, also of `sizes`
+  std::size_t step_bytes = 0;       ///< bytes added from row to row; 0: multiply by step_factor
   double step_factor = 2;
   std::vector<std::size_t> sizes; ///< sizes in ascending order; empty: from min_bytes to max_bytes
   int cycles = 1;                 ///< number of measurements of all sizes; 0: no end

@@ -132,8 +132,9 @@ std::string format_header(const std::string& program, const Options& options, co
     processes.insert({rank.host, rank.pid});
   }
   std::string out =
-      text("# %s: %zu ranks in %zu processes on %zu host%s, ", program.c_str(), ranks.size(),
-           processes.size(), hosts.size(), hosts.size() == 1 ? "" : "s");
+      text("# %s: %zu rank%s in %zu process%s on %zu host%s, ", program.c_str(), ranks.size(),
+           ranks.size() == 1 ? "" : "s", processes.size(), processes.size() == 1 ? "" : "es",
+           hosts.size(), hosts.size() == 1 ? "" : "s");
   out += launcher != nullptr
              ? text("started by %s\n", launcher)
              : text("started by the program itself (%s)\n",
@@ -142,8 +143,9 @@ std::string format_header(const std::string& program, const Options& options, co
   if (!topology.empty()) out += "# " + topology + "\n";
   out += text("# nThread %d nGpus %d minBytes %zu maxBytes %zu step: ", options.threads,
               options.ranks_per_thread, options.min_bytes, options.max_bytes);
-  out += options.step_bytes > 0 ? text("%zu(bytes)", options.step_bytes)
-                                : text("%g(factor)", options.step_factor);
+  out += !options.sizes.empty()   ? "none(sizes)"
+         : options.step_bytes > 0 ? text("%zu(bytes)", options.step_bytes)
+                                  : text("%g(factor)", options.step_factor);
   out += text(" warmup iters: %d iters: %d agg iters: %d validation: %d\n", options.warmup,
               options.iterations, options.aggregate, options.check_iterations);
   out += text("# mode %s: %s\n", name_of(options.mode), mode_sentence(options.mode));

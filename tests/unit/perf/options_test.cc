@@ -138,6 +138,8 @@ TEST(Options, ComputingMayBePartOfTheTime) {
 TEST(Options, SizesMayBeNamedOneByOne) {
   EXPECT_THAT(sweep_sizes(accepted({"--sizes", "1M,8,64K,8", "-b", "1K"})),
               ElementsAre(8, 64 << 10, 1 << 20));
+  EXPECT_EQ(accepted({"--sizes", "1M,64K"}).min_bytes, 64u << 10);
+  EXPECT_EQ(accepted({"--sizes", "1M,64K"}).max_bytes, 1u << 20);
   const Options o = accepted({"--budget", "20", "--side", "in"});
   EXPECT_EQ(o.budget_ms, 20);
   EXPECT_EQ(o.side, Side::kInPlace);
@@ -170,6 +172,7 @@ TEST(Options, BadValuesAreOneSentenceNamingFlagAndValue) {
   EXPECT_THAT(refused({"-i", "1K", "-f", "2"}), HasSubstr("exclude"));
   EXPECT_THAT(refused({"-f", "1"}), HasSubstr("-f"));
   EXPECT_THAT(refused({"-f", "nan"}), HasSubstr("-f"));
+  EXPECT_THAT(refused({"-f", "0"}), HasSubstr("-f"));
   EXPECT_THAT(refused({"-n", "0"}), HasSubstr("-n"));
   EXPECT_THAT(refused({"-n", "x"}), HasSubstr("iters"));
   EXPECT_THAT(refused({"-o", "xor"}), HasSubstr("-o xor"));
@@ -186,6 +189,10 @@ TEST(Options, BadValuesAreOneSentenceNamingFlagAndValue) {
   EXPECT_THAT(refused({"-y", "1", "--stream"}), HasSubstr("one of them"));
   EXPECT_THAT(refused({"-u", "-1"}), HasSubstr("unalign"));
   EXPECT_THAT(refused({"-a", "4"}), HasSubstr("-a"));
+  EXPECT_THAT(refused({"-z", "2"}), HasSubstr("blocking"));
+  EXPECT_THAT(refused({"-C", "-1"}), HasSubstr("cputime"));
+  EXPECT_THAT(refused({"-S", "2"}), HasSubstr("timestamps"));
+  EXPECT_THAT(refused({"-M", "x"}), HasSubstr("memory_report"));
   EXPECT_THAT(refused({"--mode", "hot"}), HasSubstr("--mode hot"));
   EXPECT_THAT(refused({"--sizes", "8,many"}), HasSubstr("--sizes many"));
   EXPECT_THAT(refused({"--side", "left"}), HasSubstr("--side left"));
