@@ -51,6 +51,12 @@ void report(const Board& board, int index, int status) {
   }
 }
 
+void kill_running(const std::vector<Child>& children) {
+  for (const Child& child : children) {
+    if (child.running) kill(child.pid, SIGKILL);
+  }
+}
+
 /// Waits for all children and returns the exit code; see launch(). Exit status 3 stands for wrong
 /// results, which the table has already shown.
 int await(std::vector<Child>& children, const Board& board, int timeout_s) {
@@ -72,6 +78,10 @@ int await(std::vector<Child>& children, const Board& board, int timeout_s) {
       --running;
       progress = true;
       if (reaped < 0 || status == 0) continue;
+      if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE && !killed) {
+        kill_running(children); // nobody reads the table any more, as with `| head`
+        killed = true;
+      }
       if (!killed && reports++ < kMaxReports && !(WIFEXITED(status) && WEXITSTATUS(status) == 3)) {
         report(board, static_cast<int>(i), status);
       }
@@ -83,9 +93,7 @@ int await(std::vector<Child>& children, const Board& board, int timeout_s) {
                    code == 0 ? "The run took longer than -T allows; ending its %zu processes.\n"
                              : "%zu processes did not notice the failure; ending them.\n",
                    running);
-      for (const Child& child : children) {
-        if (child.running) kill(child.pid, SIGKILL);
-      }
+      kill_running(children);
       killed = true;
       code = 1;
     }

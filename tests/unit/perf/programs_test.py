@@ -232,6 +232,16 @@ class Refusals(Programs):
             self.assertIn(sentence, done.stderr)
             self.assertEqual(rows_of(done.stdout), [])
 
+    def test_a_reader_that_leaves_is_no_failure_of_a_rank(self):
+        command = [program("all_reduce"), "--ranks", "3", "-N", "0", "-e", "64"]
+        with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as run_:
+            self.assertTrue(run_.stdout.readline())
+            run_.stdout.close()
+            errors = run_.stderr.read()
+            self.assertEqual(run_.wait(timeout=60), 1)
+        self.assertEqual(errors, "")
+
     def test_a_size_beyond_memory_says_what_would_fit(self):
         result = run([program("all_reduce"), "--ranks", "2", "-b", "100000G", "-e", "100000G"])
         self.assertEqual(result.returncode, 1)
