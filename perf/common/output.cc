@@ -43,10 +43,14 @@ void draw(const std::string& arguments, const std::string& input) {
 
 void require_outputs(const Options& options) {
   if (!options.json_file.empty()) {
+    std::error_code error;
+    const bool existed = std::filesystem::exists(options.json_file, error);
     const std::ofstream file(options.json_file, std::ios::app);
     if (!file) {
       throw Failure("Cannot write -J " + options.json_file + ": " + std::strerror(errno) + ".");
     }
+    // A run that fails leaves no empty file, which is no JSON.
+    if (!existed) std::filesystem::remove(options.json_file, error);
   }
   if (!options.plot_file.empty()) draw("--check " + quoted(options.plot_file), "");
 }
@@ -56,7 +60,9 @@ void write_outputs(const Options& options, const std::string& json) {
     std::ofstream file(options.json_file);
     file << json;
     file.close();
-    if (!file) throw Failure("Cannot write -J " + options.json_file + ".");
+    if (!file) {
+      throw Failure("Cannot write -J " + options.json_file + ": " + std::strerror(errno) + ".");
+    }
   }
   if (!options.plot_file.empty()) draw(quoted(options.plot_file), json);
 }

@@ -232,6 +232,16 @@ class Refusals(Programs):
             self.assertIn(sentence, done.stderr)
             self.assertEqual(rows_of(done.stdout), [])
 
+    def test_a_run_that_fails_leaves_no_empty_json_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            new, old = pathlib.Path(folder, "new.json"), pathlib.Path(folder, "old.json")
+            old.write_text("kept", encoding="utf-8")
+            for path in (new, old):
+                done = run([program("latency"), "--ranks", "3", "-J", str(path)])
+                self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertFalse(new.exists())
+            self.assertEqual(old.read_text(encoding="utf-8"), "kept")
+
     def test_a_reader_that_leaves_is_no_failure_of_a_rank(self):
         command = [program("all_reduce"), "--ranks", "3", "-N", "0", "-e", "64"]
         with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
