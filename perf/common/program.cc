@@ -48,6 +48,11 @@ class Measurement {
       : collective_(collective), options_(options), session_(session), thread_(thread) {}
 
   int run() {
+    if (launcher_name() != nullptr && options_.ranks_given && options_.ranks != session_.nranks()) {
+      throw Failure("--ranks " + std::to_string(options_.ranks) +
+                    " is for runs without a launcher; " + launcher_name() + " has started " +
+                    std::to_string(session_.nranks()) + " ranks.");
+    }
     if (options_.root >= session_.nranks()) {
       throw Failure("-r " + std::to_string(options_.root) + " is not one of " +
                     std::to_string(session_.nranks()) + " ranks.");

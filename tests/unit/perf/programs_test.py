@@ -305,6 +305,15 @@ class Launchers(Programs):
     def test_mpich(self):
         self.launch("mpirun.mpich", [], {})
 
+    def test_another_number_of_ranks_than_the_launchers(self):
+        if shutil.which("mpirun.mpich") is None:
+            self.skipTest("mpirun.mpich is not installed")
+        command = ["mpirun.mpich", "-n", "2", program("all_reduce"), "-e", "64", "-n", "2", "--ranks"]
+        self.good([*command, "2"])
+        done = run([*command, "4"])
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--ranks 4 is for runs without a launcher; PMI has started 2 ranks", done.stderr)
+
 
 if __name__ == "__main__":
     classes = [Launchers] if "--launchers" in sys.argv else [Sweeps, Refusals, Deaths]
