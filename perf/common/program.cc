@@ -251,11 +251,16 @@ int run_process(const Collective& collective, const Options& options, const Proc
   return *std::max_element(codes.begin(), codes.end());
 }
 
+/// Returns the program as its user has called it: whorl-perf passes on the name of the collective.
+std::string called(const Collective& collective, const std::string& word) {
+  return word + "_perf" == collective.name ? "whorl-perf " + word : collective.name;
+}
+
 } // namespace
 
 int run_program(const Collective& collective, int argc, const char* const* argv) {
   const bool has_workloads = std::strcmp(collective.name, "all_reduce_perf") == 0;
-  auto parsed = parse(argc, argv, collective.name, has_workloads,
+  auto parsed = parse(argc, argv, called(collective, argv[0]), has_workloads,
                       static_cast<int>(std::thread::hardware_concurrency()), collective.uneven);
   if (const Exit* end = std::get_if<Exit>(&parsed)) {
     std::fputs(end->text.c_str(), end->code == 0 ? stdout : stderr);

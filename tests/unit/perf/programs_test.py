@@ -252,6 +252,14 @@ class Refusals(Programs):
             self.assertEqual(run_.wait(timeout=60), 1)
         self.assertEqual(errors, "")
 
+    def test_sentences_name_the_program_as_it_was_called(self):
+        for name, expected in ((program("all_reduce"), "(all_reduce_perf -h"),
+                               ("all_reduce", "(whorl-perf all_reduce -h")):
+            done = subprocess.run([name, "--frobnicate"], executable=program("all_reduce"), env=ENVIRONMENT,
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(expected, done.stderr)
+
     def test_a_size_beyond_memory_says_what_would_fit(self):
         result = run([program("all_reduce"), "--ranks", "2", "-b", "100000G", "-e", "100000G"])
         self.assertEqual(result.returncode, 1)
