@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/cli/pages.h"
+#include "tools/cli/program.h"
 #include "whorl/whorl.h"
 #ifdef WHORL_HAVE_CUDA
 #include "gpu/images.h"
@@ -120,9 +121,7 @@ void print(const json& all) {
   }
 }
 
-} // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   bool as_json = false;
   CLI::App app("Lists the GPUs of this machine, whether whorl can use them, and their links.",
                "whorl-devices");
@@ -140,4 +139,10 @@ int main(int argc, char** argv) {
     print(all);
   }
   return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return whorl::cli::run_program("whorl-devices", run, argc, argv);
 }

@@ -5,9 +5,12 @@
 #include <cstdio>
 
 #include "tools/cli/pages.h"
+#include "tools/cli/program.h"
 #include "tools/info/facts.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   bool json = false;
   CLI::App app(
       "Says what whorl would do here and why: the launcher, the transport between two ranks of a "
@@ -21,3 +24,7 @@ int main(int argc, char** argv) {
   fmt::print("{}", json ? facts.dump(2) + "\n" : whorl::info::to_text(facts));
   return facts.contains("settings") ? 1 : 0;
 }
+
+} // namespace
+
+int main(int argc, char** argv) { return whorl::cli::run_program("whorl-info", run, argc, argv); }

@@ -25,6 +25,7 @@
 #include "schedule/text.h"
 #include "schedule/verify.h"
 #include "tools/cli/pages.h"
+#include "tools/cli/program.h"
 
 namespace whorl {
 namespace {
@@ -421,4 +422,6 @@ int run(int argc, char** argv) {
 } // namespace
 } // namespace whorl
 
-int main(int argc, char** argv) { return whorl::run(argc, argv); }
+int main(int argc, char** argv) {
+  return whorl::cli::run_program("whorl-schedule", whorl::run, argc, argv);
+}

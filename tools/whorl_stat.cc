@@ -10,6 +10,7 @@
 
 #include "monitor/snapshot.h"
 #include "tools/cli/pages.h"
+#include "tools/cli/program.h"
 #include "tools/stat/processes.h"
 #include "tools/stat/skew.h"
 #include "tools/stat/table.h"
@@ -113,4 +114,6 @@ int run(int argc, char** argv) {
 } // namespace
 } // namespace whorl::stat
 
-int main(int argc, char** argv) { return whorl::stat::run(argc, argv); }
+int main(int argc, char** argv) {
+  return whorl::cli::run_program("whorl-stat", whorl::stat::run, argc, argv);
+}

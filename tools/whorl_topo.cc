@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tools/cli/pages.h"
+#include "tools/cli/program.h"
 #include "tools/topo/text.h"
 #include "topology/check.h"
 #include "topology/detect.h"
@@ -187,4 +188,6 @@ int run(int argc, char** argv) {
 } // namespace
 } // namespace whorl::topology
 
-int main(int argc, char** argv) { return whorl::topology::run(argc, argv); }
+int main(int argc, char** argv) {
+  return whorl::cli::run_program("whorl-topo", whorl::topology::run, argc, argv);
+}

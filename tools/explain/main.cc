@@ -1,11 +1,14 @@
 // whorl-explain: says which algorithm a collective uses, and why.
 #include <fmt/format.h>
 
+#include "tools/cli/program.h"
 #include "tools/explain/explain.h"
 
 using namespace whorl::explain; // NOLINT: the program is this library
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   Exit exit{};
   auto arguments = parse(argc, argv, exit);
   if (!arguments) {
@@ -46,4 +49,10 @@ int main(int argc, char** argv) {
   enter(rows, *measured);
   fmt::print("{}", arguments->json ? to_json(*arguments, rows) : to_text(*arguments, rows));
   return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return whorl::cli::run_program("whorl-explain", run, argc, argv);
 }

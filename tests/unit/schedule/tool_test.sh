@@ -68,4 +68,12 @@ expect 2 'Cannot write' show allreduce ring 4 --svg /nonexistent/x.svg
 expect 2 'excludes' show allreduce ring 4 --json --text
 expect 2 'required' show
 expect 2 'required'
+for ranks in 1 64; do # a little, and more than a buffer
+  if $tool show allreduce ring $ranks 2> "$files/full" > /dev/full || [ $? -ne 2 ] ||
+    ! grep -q 'No space left' "$files/full"; then
+    echo "no error for an output that cannot be written:"
+    cat "$files/full"
+    failed=1
+  fi
+done
 exit $failed

@@ -113,6 +113,10 @@ class Topo(unittest.TestCase):
         self.assertIn("by a call each", run("--svg", "--tree", status=2).stderr)
         self.assertIn("--bind", run("--bind", "0", status=2).stderr)
         self.assertIn("No such file", run("--file", MACHINE, "--diff", "/nonexistent", status=2).stderr)
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([PROGRAM, "--file", MACHINE, "--tree"], stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, "cannot write the output" in done.stderr), (2, True), done.stderr)
 
     def test_help(self) -> None:
         text = run("--help").stdout
