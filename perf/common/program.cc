@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -104,8 +105,9 @@ class Measurement {
  private:
   void print(const std::string& text) const {
     if (!session_.is_first()) return;
-    std::fputs(text.c_str(), stdout);
-    std::fflush(stdout);
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+      throw Failure(std::string("Cannot write the table: ") + std::strerror(errno) + ".");
+    }
   }
 
   /// Measures all rows once for each cycle, without an end if the number of cycles is 0. A cycle

@@ -242,6 +242,13 @@ class Refusals(Programs):
             self.assertFalse(new.exists())
             self.assertEqual(old.read_text(encoding="utf-8"), "kept")
 
+    def test_a_table_that_cannot_be_written_is_a_failure(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([program("all_reduce"), "--ranks", "2", "-e", "64", "-n", "2"], env=ENVIRONMENT,
+                                  stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("Cannot write the table: No space left", done.stderr)
+
     def test_a_reader_that_leaves_is_no_failure_of_a_rank(self):
         command = [program("all_reduce"), "--ranks", "3", "-N", "0", "-e", "64"]
         with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
