@@ -42,10 +42,14 @@ std::string format_sample(const Sample& sample) {
 
 nlohmann::json json_sample(const Sample& sample) {
   if (!sample.valid) return nullptr;
-  nlohmann::json out{{"time_us", sample.time_us},           {"p50_us", sample.percentiles.p50_us},
-                     {"p99_us", sample.percentiles.p99_us}, {"p999_us", sample.percentiles.p999_us},
-                     {"max_us", sample.percentiles.max_us}, {"iterations", sample.iterations},
-                     {"algbw_gbs", sample.algbw_gbs},       {"busbw_gbs", sample.busbw_gbs}};
+  const Percentiles& of = sample.percentiles;
+  const auto if_timed = [&](double us) { // null in modes that do not time single operations
+    return of.max_us > 0 ? nlohmann::json(us) : nlohmann::json(nullptr);
+  };
+  nlohmann::json out{{"time_us", sample.time_us},     {"p50_us", if_timed(of.p50_us)},
+                     {"p99_us", if_timed(of.p99_us)}, {"p999_us", if_timed(of.p999_us)},
+                     {"max_us", if_timed(of.max_us)}, {"iterations", sample.iterations},
+                     {"algbw_gbs", sample.algbw_gbs}, {"busbw_gbs", sample.busbw_gbs}};
   out["wrong"] = sample.wrong < 0 ? nlohmann::json(nullptr) : nlohmann::json(sample.wrong);
   return out;
 }

@@ -68,7 +68,7 @@ class Session:
                  "-w", WARMUP, "-c", 1, "-a", 3]
         report = library.run(case, flags, self.args.limit, self.scratch, self.hosts)
         side = "in_place" if case.side == "in" else "out_of_place"
-        return ({str(row["bytes"]): {"us": row[side]["time_us"], **{one: row[side][one] for one in PERCENTILES}}
+        return ({str(row["bytes"]): {"us": row[side]["time_us"], **{one: row[side][one] or 0 for one in PERCENTILES}}
                  for row in report["rows"]}, report.get("init_ms"))
 
     def give_up(self, library, case, failure):
