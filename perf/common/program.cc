@@ -1,3 +1,6 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -253,6 +256,16 @@ int run_process(const Collective& collective, const Options& options, const Proc
   return *std::max_element(codes.begin(), codes.end());
 }
 
+/// Opens closed standard streams, so that no memory or socket of the library gets the number of
+/// one and the table with it. Writing to them still fails.
+void occupy_standard_streams() {
+  int descriptor = 0;
+  do {
+    descriptor = open("/dev/null", O_RDONLY);
+  } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+  if (descriptor >= 0) close(descriptor);
+}
+
 /// Returns the program as its user has called it: whorl-perf passes on the name of the collective.
 std::string called(const Collective& collective, const std::string& word) {
   return word + "_perf" == collective.name ? "whorl-perf " + word : collective.name;
@@ -261,6 +274,7 @@ std::string called(const Collective& collective, const std::string& word) {
 } // namespace
 
 int run_program(const Collective& collective, int argc, const char* const* argv) {
+  occupy_standard_streams();
   const bool has_workloads = std::strcmp(collective.name, "all_reduce_perf") == 0;
   auto parsed = parse(argc, argv, called(collective, argv[0]), has_workloads,
                       static_cast<int>(std::thread::hardware_concurrency()), collective.uneven);

@@ -248,6 +248,9 @@ class Refusals(Programs):
                                   stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual(done.returncode, 1)
         self.assertIn("Cannot write the table: No space left", done.stderr)
+        done = run(["sh", "-c", '"$0" --ranks 2 -e 64 -n 2 >&-', program("all_reduce")])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("Cannot write the table: Bad file descriptor", done.stderr)
 
     def test_a_reader_that_leaves_is_no_failure_of_a_rank(self):
         command = [program("all_reduce"), "--ranks", "3", "-N", "0", "-e", "64"]
