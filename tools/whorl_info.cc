@@ -18,11 +18,14 @@ int run(int argc, char** argv) {
       "the variables in force. Nothing is connected.",
       "whorl-info");
   app.add_flag("--json", json, "Print JSON, for programs");
-  app.footer("Exit status: 0; 1 if no communicator could be made with these variables.");
+  app.footer(
+      "Exit status: 0; 1 if the launcher's or whorl's variables are such that no communicator "
+      "could "
+      "be made. WHORL_SECRET_FILE is not read.");
   if (const auto status = whorl::cli::parse(app, argc, argv)) return *status;
   const auto facts = whorl::info::collect();
   fmt::print("{}", json ? facts.dump(2) + "\n" : whorl::info::to_text(facts));
-  return facts.contains("settings") ? 1 : 0;
+  return facts.contains("settings") || facts["launcher"].contains("error") ? 1 : 0;
 }
 
 } // namespace

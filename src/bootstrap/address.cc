@@ -2,6 +2,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -32,6 +34,7 @@ Result<Digest> secret_from_file(const std::string& path) {
     return bad("other users may access the file; run chmod 600 on it");
   }
   std::ifstream file(path, std::ios::binary);
+  if (!file) return bad(std::strerror(errno));
   std::string text(kMaxBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));

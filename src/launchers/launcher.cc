@@ -17,6 +17,12 @@
 namespace whorl {
 namespace {
 
+#if defined(WHORL_HAVE_PMIX)
+constexpr bool kHasPmix = true;
+#else
+constexpr bool kHasPmix = false;
+#endif
+
 Status usage_error(std::string sentence) {
   return Status::error(Code::kInvalidUsage, std::move(sentence));
 }
@@ -188,8 +194,12 @@ Status read_open_mpi(const LaunchWorld&, const Variables& variables, Launch* lau
                                                                   : "OMPI_MCA_ess_base_jobid");
   if (launch->local_nranks != launch->nranks && !variables.has("WHORL_ADDRESS")) {
     return usage_error(
-        "WHORL_ADDRESS is not set; Open MPI's variables do not say where the ranks of several "
-        "hosts can meet");
+        fmt::format("WHORL_ADDRESS is not set; Open MPI's variables do not say where the ranks of "
+                    "several hosts can meet{}",
+                    kHasPmix || !pmix_present(variables)
+                        ? ""
+                        : ". Its PMIx server does, but this whorl was built without PMIx (Debian: "
+                          "libpmix-dev)"));
   }
   return meet_at(variables, "127.0.0.1", hash_text(launch->job_id), launch);
 }

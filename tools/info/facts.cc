@@ -109,7 +109,10 @@ void add_transports(json& facts) {
     json& one = all.emplace_back();
     one["name"] = std::string(name);
     for (const Pair& pair : kPairs) {
-      one[pair.name] = {{"taken", false}, {"why_not", "WHORL_TRANSPORTS does not name it"}};
+      one[pair.name] = {
+          {"taken", false},
+          {"why_not", facts["features"].value(name, true) ? "WHORL_TRANSPORTS does not name it"
+                                                          : "it was left out of this build"}};
     }
   }
 }
