@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
             : fmt::format(" {} it `{}`, which is read where this one is not set.",
                           std::string_view(param.old_name).starts_with("NCCL_")
                               ? "NCCL calls"
-                              : "Earlier releases call",
+                              : "An earlier state called",
                           param.old_name);
     fmt::print(out, "| `{}` | {} | {}{} |\n", param.name,
                empty ? "" : fmt::format("`{}`", param.default_value), param.doc, old);
