@@ -71,7 +71,7 @@ class Info(unittest.TestCase):
         self.assertEqual("no launcher", facts()["launcher"]["name"])
         found = facts(RANK="1", WORLD_SIZE="4", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", TORCHELASTIC_RUN_ID="x")
         self.assertEqual((1, 4), (found["launcher"]["rank"], found["launcher"]["nranks"]))
-        self.assertIn("error", facts(WHORL_RANK="7", WHORL_NRANKS="2")["launcher"])
+        self.assertIn("error", facts(WHORL_RANK="7", WHORL_NRANKS="2", status=1)["launcher"])
 
     def test_says_that_no_communicator_can_be_made(self):
         self.assertIn("WHORL_SLOT_BYTES", facts(WHORL_SLOT_BYTES="12", status=1)["settings"]["error"])
