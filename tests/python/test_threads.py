@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import whorl
+from ranks import until
 from whorl import _group
 
 
@@ -98,18 +99,21 @@ def test_a_group_and_a_thread_in_one_communicator() -> None:
             comm.recv(got, 1 - comm.rank)
         return float(got[0])
 
+    def is_in_use() -> bool:
+        return repr(first._use).startswith("<locked")
+
     busy = "another thread is inside a call on this communicator"
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(exchange, first)
-        time.sleep(0.2)
+        time.sleep(0.2)  # behind the calls in the group, each of which uses it for a moment
+        until(is_in_use)
         with pytest.raises(whorl.UsageError, match=busy):
             first.barrier()
         assert exchange(second) == 1 and waiting.result() == 2
         waiting = pool.submit(lambda: first.allreduce(1))
         with pytest.raises(whorl.UsageError, match=busy), whorl.group():
             second.allreduce(5)
-            while first._use.acquire(False):
-                first._use.release()
+            until(is_in_use)
             _group.keep(first, None, None)  # as a call of the group does that came before the other thread's
         assert second.allreduce(1) == 2 == waiting.result()
     first.free()
