@@ -1,7 +1,7 @@
 #pragma once
 
-// Controls of the pretended device, see fake_cuda. Linked with a real driver, these functions do
-// nothing.
+// Controls of the pretended device, see fake_cuda. Those that say what they do on a real device may
+// be called there, the others only if device_is_pretended().
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -68,9 +68,11 @@ inline long cooperative_launches() {
   auto* const count = of_pretended_device<long()>("fake_cuda_cooperative_launches");
   return count != nullptr ? count() : -1;
 }
-/// Keeps schedule interpreters from starting on a device of this process; −1: on none.
+/// Keeps schedule interpreters from starting on a device of this process; −1: on none. Does nothing
+/// on a real device.
 inline void hold_interpreters(int device) {
-  of_pretended_device<void(int)>("fake_cuda_hold_launches")(device);
+  auto* const hold = of_pretended_device<void(int)>("fake_cuda_hold_launches");
+  if (hold != nullptr) hold(device);
 }
 
 /// Returns the number of threads inside a driver call that waits for all streams of a context.

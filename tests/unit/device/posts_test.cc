@@ -1,5 +1,5 @@
 // Tests of what a rank makes of the posts of another process, which may say anything. Rank 0 is a
-// DevicePeers; this program writes the posts of rank 1 itself. Whatever they are, rank 0 gets an
+// DevicePeers; this program writes the posts of rank 1 itself. Whatever a post is, rank 0 gets an
 // error, leaves the operation to the host, or queues kernels that stay within its memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <random>
@@ -42,6 +43,7 @@ class Owner {
     std::array<int, 2> pipe{};
     EXPECT_EQ(::pipe(pipe.data()), 0);
     child_ = fork();
+    if (child_ < 0) std::abort(); // kill() would take −1 for all processes
     if (child_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       const test::DeviceContext context;
@@ -55,10 +57,11 @@ class Owner {
       }
       for (;;) pause();
     }
+    close(pipe[1]); // so that a child that ends ends the pipe
     for (auto* const buffer : {&input_, &output_}) {
       EXPECT_EQ(read(pipe[0], buffer, sizeof *buffer), static_cast<ssize_t>(sizeof *buffer));
     }
-    for (const int end : pipe) close(end);
+    close(pipe[0]);
   }
   ~Owner() {
     kill(child_, SIGKILL);
