@@ -233,7 +233,7 @@ def test_a_signal_before_the_end_of_a_group(monkeypatch: pytest.MonkeyPatch) -> 
     comm.free()
 
 
-def test_a_signal_at_the_begin_of_a_call() -> None:
+def test_a_signal_at_the_beginning_of_a_call() -> None:
     """A signal behind the line that claims the communicator for this thread leaves it usable for this thread."""
 
     class Claim:
@@ -256,7 +256,7 @@ def test_a_child_of_fork_leaves_the_block_of_its_parent() -> None:
     """What a child raises in a block of its parent is not replaced by an error of the communicator or stream."""
     status = []
     for end in (SystemExit(3), None):
-        child = 0
+        child = -1
         try:
             with whorl.init_all(1)[0] as comm, whorl.Stream():
                 child = os.fork()
@@ -276,7 +276,10 @@ def test_a_child_of_fork_leaves_the_block_of_its_parent() -> None:
 def test_a_signal_ends_the_creation() -> None:
     with signal_in(0.3):
         whorl.Communicator(whorl.unique_id(), 2, 0)
-    assert whorl.init_all(1)[0].allreduce(1) == 1
+    (comm,) = whorl.init_all(1)
+    with signal_in(0.3):
+        comm.grow(2, comm.grow_id())
+    assert comm.allreduce(1) == 1
 
 
 def handled(comm: whorl.Communicator, turn: Path) -> int:

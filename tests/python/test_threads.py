@@ -92,11 +92,14 @@ def test_two_threads_in_one_communicator() -> None:
 def test_a_group_and_a_thread_in_one_communicator() -> None:
     first, second = whorl.init_all(2)
 
+    called = threading.Event()
+
     def exchange(comm: whorl.Communicator) -> float:
         got = np.zeros(1)
         with whorl.group():
             comm.send(np.full(1, comm.rank + 1.0), 1 - comm.rank)
             comm.recv(got, 1 - comm.rank)
+            called.set()
         return float(got[0])
 
     def is_in_use() -> bool:
@@ -105,7 +108,7 @@ def test_a_group_and_a_thread_in_one_communicator() -> None:
     busy = "another thread is inside a call on this communicator"
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(exchange, first)
-        time.sleep(0.2)  # behind the calls in the group, each of which uses it for a moment
+        assert called.wait(20)  # then only the end of the group uses the communicator
         until(is_in_use)
         with pytest.raises(whorl.UsageError, match=busy):
             first.barrier()

@@ -88,11 +88,11 @@ def _id_of(value: bytes) -> Any:
 def _scalar(scalar: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Returns an array with a number as an element of `dtype`; raises where integers do not have the number."""
     number = np.asarray(scalar)
-    if number.ndim != 0 or number.dtype.kind in "cSUMm":
+    if number.ndim != 0 or number.dtype.kind in "cSUMmO":
         raise TypeError(f"scaled_sum: scalar is {scalar!r}; it must be one real number")
     with np.errstate(invalid="ignore"):
         value = number.reshape(1).astype(dtype)
-    if dtype.kind in "iu" and value[0] != number:
+    if dtype.kind in "iu" and int(value[0]) != number.item():
         raise ValueError(f"scaled_sum: scalar is {scalar!r}, which is no number of {dtype}")
     return value
 
@@ -141,8 +141,8 @@ class Communicator(Mpi, Async):
     """Membership of this process in a group of ranks, which exchange arrays.
 
     One thread at a time may use a communicator; different ones may be used at the same time. All ranks make the same
-    calls in the same order. After an error other than ArgumentError, TypeError and ValueError the communicator is dead:
-    shrink() it, or abort() it.
+    calls in the same order. After an error that the property `error` returns, too, the communicator is dead: shrink()
+    it, or abort() it.
 
     Options, of every function that makes a communicator: `timeout`, the seconds without progress after which an
     operation or the creation fails; `name`, for messages; `memory_budget` in bytes; `min_channels`, `max_channels`,
@@ -257,11 +257,10 @@ class Communicator(Mpi, Async):
         The communicator stays as it is, and is still to be freed.
         """
         identity = None if unique_id is None else _id_of(unique_id)
-        comm = self._derive("grow", lambda cell, config: waiting(
-            lib.whorlCommGrow, self._alive(), size, NULL if identity is None else ffi.addressof(identity), -1, cell,
-            config), options)
-        assert comm is not None  # unlike split(), whorlCommGrow() makes one where it succeeds
-        return comm
+        with self._one_thread("grow"):
+            return Communicator._of(_create(options, lambda cell, config: waiting(
+                lib.whorlCommGrow, self._alive(), size, NULL if identity is None else ffi.addressof(identity), -1,
+                cell, config)))
 
     # --- state ---
 

@@ -74,7 +74,7 @@ def tensor_of(value: Any) -> Tensor:
     """Reads the capsule of an object that has `__dlpack__`; raises what that raises."""
     negated = getattr(value, "is_neg", None)  # of torch, which exports such memory as it is
     if negated is not None and negated():
-        raise BufferError("its elements are the memory with the other sign: pass tensor.resolve_neg()")
+        raise BufferError("it has torch's negative bit: pass tensor.resolve_neg()")
     capsule = _capsule_of(value)
     flags = 0
     if _is_valid(capsule, b"dltensor_versioned"):

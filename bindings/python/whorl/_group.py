@@ -111,7 +111,8 @@ class group:  # noqa: N801  # spelt as a function, which it is for users
                 stream._kept.issued(held)
 
     def __del__(self) -> None:
-        """Drops the calls of a group whose end was skipped: the handler of a signal has raised as __exit__() began."""
+        """Drops the calls of a group whose end was skipped: the handler of a signal has raised as __exit__() began. The
+        group is open as long as that exception, with its traceback, is there."""
         if self._token is not None and self._token is _open.owner:  # which is false in another thread
             _open.depth = 0
             lib.whorlGroupSimulateEnd(NULL)
