@@ -443,7 +443,7 @@ WHORL_API whorlResult_t whorlRecv(void* recvbuff, size_t count, whorlDataType_t 
 /// a waiting send that differs is an error, not passed over. A group may contain several of these
 /// calls, which are met one after the other in the order of the calls, besides sends and
 /// collectives; but not whorlRecv() of the same communicator as well, since it would be open which
-/// of them a send meets: whorlGroupEnd() then returns ::whorlInvalidArgument and nothing has
+/// of them a send meets: whorlGroupEnd() then returns ::whorlInvalidUsage and nothing has
 /// happened. Sends of a rank to itself are not taken. The wait ends with an error when the timeout
 /// passes without a send or when any rank of the communicator dies.
 WHORL_API whorlResult_t whorlRecvAny(void* recvbuff, size_t count, whorlDataType_t datatype,

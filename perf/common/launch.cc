@@ -78,8 +78,9 @@ int await(std::vector<Child>& children, const Board& board, int timeout_s) {
       --running;
       progress = true;
       if (reaped < 0 || status == 0) continue;
-      if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE && !killed) {
-        kill_running(children); // nobody reads the table any more, as with `| head`
+      // The first process prints the table, which nobody reads any more, as with `| head`.
+      if (i == 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE && !killed) {
+        kill_running(children);
         killed = true;
       }
       if (!killed && reports++ < kMaxReports && !(WIFEXITED(status) && WEXITSTATUS(status) == 3)) {

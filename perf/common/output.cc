@@ -44,7 +44,8 @@ void draw(const std::string& arguments, const std::string& input) {
 void require_outputs(const Options& options) {
   if (!options.json_file.empty()) {
     std::error_code error;
-    const bool existed = std::filesystem::exists(options.json_file, error);
+    const bool existed = // a link, too
+        std::filesystem::exists(std::filesystem::symlink_status(options.json_file, error));
     const std::ofstream file(options.json_file, std::ios::app);
     if (!file) {
       throw Failure("Cannot write -J " + options.json_file + ": " + std::strerror(errno) + ".");

@@ -256,8 +256,8 @@ int run_process(const Collective& collective, const Options& options, const Proc
   return *std::max_element(codes.begin(), codes.end());
 }
 
-/// Opens closed standard streams, so that no memory or socket of the library gets the number of
-/// one and the table with it. Writing to them still fails.
+/// Opens /dev/null for reading as each standard stream that is closed: a descriptor of the library
+/// would otherwise get that number, and the table. Writes to such a stream still fail.
 void occupy_standard_streams() {
   int descriptor = 0;
   do {

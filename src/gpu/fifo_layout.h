@@ -74,7 +74,7 @@ struct FifoLayout {
     return ends_at() + ((sends ? nranks * channels : 0u) + peer * channels + channel) *
                            std::size_t{sizeof(FifoEnd)};
   }
-  /// Returns that end in `region`, the region of this rank.
+  /// Returns the end of a FIFO in `region`, at which its rank receives from `peer` or sends to it.
   WHORL_HOST_DEVICE FifoEnd& end(std::byte* region, bool sends, std::uint32_t peer,
                                  std::uint32_t channel) const {
     return *reinterpret_cast<FifoEnd*>(region + end_at(sends, peer, channel));

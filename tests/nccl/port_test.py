@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SED = "s/nccl/whorl/g; s/NCCL/WHORL/g"
 LIMIT_S = 60
-# Names of nccl.h that a program does not use, and the one function that whorl has not.
+# Names of nccl.h that a program does not use, and the one function that whorl lacks.
 NOT_PORTED = re.compile(r"NCCL_H_|nccl\w+_v\d+|ncclWindow_vidmem|ncclResetDebugInit")
 
 

@@ -18,7 +18,7 @@ int run_program(const char* name, int (*body)(int, char**), int argc, char** arg
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && std::ferror(stdout) == 0) return status;
   std::fprintf(stderr, "%s: cannot write the output%s%s\n", name, flushed ? "" : ": ",
-               flushed ? "" : std::strerror(errno)); // an earlier flush has taken its reason along
+               flushed ? "" : std::strerror(errno)); // errno of an earlier failed flush is lost
   return 2;
 }
 

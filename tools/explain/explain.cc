@@ -75,7 +75,7 @@ std::string check(Arguments& arguments, const std::string& collective) {
   if (arguments.sizes.empty()) arguments.sizes = size_classes(arguments.measures);
   if (arguments.collective == Collective::kBarrier) arguments.sizes = {0};
   std::sort(arguments.sizes.begin(), arguments.sizes.end());
-  if (arguments.sizes.back() > kMaxBytes) { // -1 is the greatest number, too
+  if (arguments.sizes.back() > kMaxBytes) { // -1 is read as the greatest number
     return "--bytes takes sizes from 0 to 1 PiB.";
   }
   if (arguments.measures && arguments.sizes.back() > kMaxMeasuredBytes) {
