@@ -268,12 +268,16 @@ TEST_F(Trace, EveryRankHasTracksOfItsOwn) {
   auto trace = whorl::Trace::open(pattern(), 10, {});
   ASSERT_TRUE(trace.ok());
   const std::vector<int> peers{0, 32267, 32268, 65535};
+  const auto add = [&](std::uint32_t track) {
+    const std::uint64_t now = ticks(); // a time long before the trace could be before that of 0 ns
+    (*trace)->add({.begin = now, .end = now, .track = track});
+  };
   for (const int peer : peers) {
-    (*trace)->add({.track = whorl::Trace::transfers(peer, false)});
-    (*trace)->add({.track = whorl::Trace::transfers(peer, true)});
+    add(whorl::Trace::transfers(peer, false));
+    add(whorl::Trace::transfers(peer, true));
   }
-  (*trace)->add({.track = whorl::Trace::lanes(3, 0)});
-  (*trace)->add({.track = whorl::Trace::lanes(3, 2)});
+  add(whorl::Trace::lanes(3, 0));
+  add(whorl::Trace::lanes(3, 2));
   (*trace)->write({});
   std::vector<std::string> names;
   const json file = read(0);
