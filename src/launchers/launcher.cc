@@ -17,12 +17,6 @@
 namespace whorl {
 namespace {
 
-#if defined(WHORL_HAVE_PMIX)
-constexpr bool kHasPmix = true;
-#else
-constexpr bool kHasPmix = false;
-#endif
-
 Status usage_error(std::string sentence) {
   return Status::error(Code::kInvalidUsage, std::move(sentence));
 }
@@ -194,12 +188,8 @@ Status read_open_mpi(const LaunchWorld&, const Variables& variables, Launch* lau
                                                                   : "OMPI_MCA_ess_base_jobid");
   if (launch->local_nranks != launch->nranks && !variables.has("WHORL_ADDRESS")) {
     return usage_error(
-        fmt::format("WHORL_ADDRESS is not set; Open MPI's variables do not say where the ranks of "
-                    "several hosts can meet{}",
-                    kHasPmix || !pmix_present(variables)
-                        ? ""
-                        : ". Its PMIx server does, but this whorl was built without PMIx (Debian: "
-                          "libpmix-dev)"));
+        "WHORL_ADDRESS is not set; Open MPI's variables do not say where the ranks of several "
+        "hosts can meet");
   }
   return meet_at(variables, "127.0.0.1", hash_text(launch->job_id), launch);
 }
@@ -323,7 +313,11 @@ Result<Launch> detect_launch(const LaunchWorld& world) {
       return launch;
     }
     // Bad variables are an error at once; an unreachable server leaves the next launcher to try.
-    if (error.code() == Code::kInvalidUsage) return error;
+    if (error.code() == Code::kInvalidUsage) {
+      return passed_over.ok()
+                 ? error
+                 : usage_error(fmt::format("{} ({})", error.message(), passed_over.message()));
+    }
     log(LogLevel::kInfo, error.message());
     if (passed_over.ok()) passed_over = error;
   }

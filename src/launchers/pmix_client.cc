@@ -219,8 +219,9 @@ Result<StoreProcess> open_pmix() {
 namespace whorl {
 
 Result<StoreProcess> open_pmix() {
-  return Status::error(Code::kRemoteError,
-                       "this whorl was built without pmix.h, so it cannot speak PMIx");
+  return Status::error(
+      Code::kRemoteError,
+      "this whorl was built without pmix.h (Debian: libpmix-dev), so it cannot speak PMIx");
 }
 
 } // namespace whorl
