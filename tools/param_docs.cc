@@ -36,11 +36,8 @@ int main(int argc, char** argv) {
     const std::string old =
         param.old_name == nullptr
             ? std::string()
-            : fmt::format(" {} it `{}`, which is read where this one is not set.",
-                          std::string_view(param.old_name).starts_with("NCCL_")
-                              ? "NCCL calls"
-                              : "An earlier state called",
-                          param.old_name);
+            : fmt::format(" Where it is not set, `{}`{} is read.", param.old_name,
+                          std::string_view(param.old_name).starts_with("NCCL_") ? " of NCCL" : "");
     fmt::print(out, "| `{}` | {} | {}{} |\n", param.name,
                empty ? "" : fmt::format("`{}`", param.default_value), param.doc, old);
   }

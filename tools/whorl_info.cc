@@ -19,9 +19,8 @@ int run(int argc, char** argv) {
       "whorl-info");
   app.add_flag("--json", json, "Print JSON, for programs");
   app.footer(
-      "Exit status: 0; 1 if the launcher's or whorl's variables are such that no communicator "
-      "could "
-      "be made. WHORL_SECRET_FILE is not read.");
+      "Exit status: 0; 1 if variables of the launcher or of whorl let no communicator be made. "
+      "WHORL_SECRET_FILE is not read.");
   if (const auto status = whorl::cli::parse(app, argc, argv)) return *status;
   const auto facts = whorl::info::collect();
   fmt::print("{}", json ? facts.dump(2) + "\n" : whorl::info::to_text(facts));
