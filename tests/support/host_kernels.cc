@@ -11,14 +11,16 @@ namespace {
 
 using Table = std::map<std::string, HostKernel, std::less<>>;
 
-bool is_cancelled(const gpu::Work& work) {
-  return work.cancelled != nullptr && work.cancelled->is_set();
+/// Returns whether a block of the launch is to do nothing, as in gpu/combine.cu.
+bool is_cancelled(const gpu::Work& work, unsigned block) {
+  return work.cancelled != nullptr &&
+         __atomic_load_n(work.cancelled->of_block(block), __ATOMIC_SEQ_CST) != 0;
 }
 
 template <class R, bool kFew>
 void run(const gpu::Work& work, const gpu::Grid& grid) {
-  if (is_cancelled(work)) return;
   for (unsigned i = 0; i < grid.rows * grid.blocks; ++i) {
+    if (is_cancelled(work, i)) continue;
     const gpu::Share share = gpu::share_of(work, grid, i % grid.blocks, i / grid.blocks);
     const gpu::SegmentOperands operands(work, work.segments[share.segment]);
     const gpu::Combine<typename R::Format, typename R::Function, R::kMayDivide, kFew> body(

@@ -173,6 +173,32 @@ std::string case_name(const ::testing::TestParamInfo<Case>& test) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Combine, ::testing::ValuesIn(all_cases()), case_name);
 
+/// Checks that each block looks at a word of its own: only that of block 1 is set.
+TEST(Copy, LeavesBlocksOutByTheirOwnWords) {
+  std::mt19937_64 random{kSeed};
+  Buffers source(1, 200, random), destination(1, 200, random);
+  gpu::Work work{};
+  work.sources[0] = source.at(0, 0);
+  work.destinations[0] = destination.at(0, 0);
+  work.n_segments = 2;
+  for (std::uint32_t half = 0; half < 2; ++half) {
+    work.segments[half] = {.source_offset = 100 * half,
+                           .destination_offset = 100 * half,
+                           .count = 100,
+                           .first_block = half,
+                           .sources = 1,
+                           .destinations = 1};
+  }
+  gpu::StopWords cancelled{};
+  cancelled.words[1].value = 1;
+  work.cancelled = &cancelled;
+  gpu::align(work, 1);
+  const std::vector<std::byte> before(work.destinations[0], work.destinations[0] + 200);
+  testing::run_combine("whorl_combine_uint8_max_few", work, {.blocks = 2, .threads = 5});
+  EXPECT_EQ(std::memcmp(work.destinations[0], work.sources[0], 100), 0);
+  EXPECT_EQ(std::memcmp(work.destinations[0] + 100, before.data() + 100, 100), 0);
+}
+
 /// Checks the kernel of Kernels::copy(): the maximum of unsigned bytes.
 TEST(Copy, MovesBytesBetweenAllAlignments) {
   std::mt19937_64 random{kSeed};
