@@ -98,6 +98,29 @@ TEST_F(DeviceGraphs, HaveAnOrderAmongTheirStreams) {
   EXPECT_EQ(run(2, body, {{"WHORL_TIMEOUT_MS", "5000"}}), "");
 }
 
+TEST_F(DeviceGraphs, MayBeCapturedWhileAnotherOneIs) {
+  const auto body = [](RankContext&, whorlComm_t comm) {
+    const DeviceQueue first, second;
+    const DeviceCopy a(std::vector<std::int32_t>(20'000, 1), first.get());
+    const DeviceCopy b(std::vector<std::int32_t>(20'000, 1), second.get());
+    ASSERT_EQ(failure(sum_up(a, 20'000, comm, first), comm), "");
+    std::unique_ptr<DeviceGraph> inner;
+    const DeviceGraph outer(first.get(), [&] {
+      EXPECT_EQ(failure(sum_up(a, 20'000, comm, first), comm), "");
+      inner = std::make_unique<DeviceGraph>(
+          second.get(), [&] { EXPECT_EQ(failure(sum_up(b, 20'000, comm, second), comm), ""); });
+      EXPECT_EQ(failure(sum_up(a, 20'000, comm, first), comm), "");
+    });
+    for (int round = 0; round < 3; ++round) { // in two streams: one waits for the other
+      outer.launch(first.get());
+      inner->launch(second.get());
+    }
+    EXPECT_EQ(a.read<std::int32_t>(first.get()), std::vector<std::int32_t>(20'000, 2 << (2 * 3)));
+    EXPECT_EQ(b.read<std::int32_t>(second.get()), std::vector<std::int32_t>(20'000, 1 << 3));
+  };
+  EXPECT_EQ(run(2, body, {{"WHORL_TIMEOUT_MS", "5000"}}), "");
+}
+
 TEST_F(DeviceGraphs, AreOverWhenTheCommunicatorIsDestroyed) {
   const auto outcomes = run_ranks(2, testing::Mode::kProcesses, [](RankContext& context) {
     const DeviceContext device(context.rank);
