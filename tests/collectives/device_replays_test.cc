@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -279,32 +278,8 @@ TEST(DeviceReplayedOperations, OfSeveralStreamsFollowEachOther) {
   EXPECT_EQ(run_world(2, body), "");
 }
 
-/// Runs two ranks in each of two processes, each with a stream.
-void run_pairs(const std::function<void(RankContext&, std::array<whorlComm_t, 2>&,
-                                        const std::array<DeviceQueue, 2>&)>& body) {
-  const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
-    const DeviceContext device;
-    whorlUniqueId id{};
-    if (context.rank == 0) {
-      EXPECT_EQ(failure(whorlGetUniqueId(&id)), "");
-    }
-    const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
-    std::memcpy(&id, ids[0].data(), sizeof id);
-    std::array<whorlComm_t, 2> comms{};
-    whorlGroupStart();
-    for (int i = 0; i < 2; ++i) {
-      whorlCommInitRank(&comms[static_cast<std::size_t>(i)], 4, id, 2 * context.rank + i);
-    }
-    ASSERT_EQ(failure(whorlGroupEnd()), "");
-    const std::array<DeviceQueue, 2> streams;
-    body(context, comms, streams);
-    for (whorlComm_t comm : comms) EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
-  });
-  EXPECT_EQ(failures_of(outcomes), "");
-}
-
 TEST(DeviceReplayedOperations, OfRanksOfOneProcessInGraphsOfTheirOwn) {
-  run_pairs([](RankContext&, auto& comms, const auto& streams) {
+  const auto body = [](RankContext&, auto& comms, const auto& streams) {
     std::array<std::optional<DeviceCopy>, 2> values;
     std::array<CUgraphExec, 2> graphs{};
     for (std::size_t i = 0; i < 2; ++i) {
@@ -331,11 +306,12 @@ TEST(DeviceReplayedOperations, OfRanksOfOneProcessInGraphsOfTheirOwn) {
                 Values(70'000, 1U << 30U));
     }
     for (const CUgraphExec graph : graphs) EXPECT_EQ(cuGraphExecDestroy(graph), CUDA_SUCCESS);
-  });
+  };
+  EXPECT_EQ(run_pairs(body), "");
 }
 
 TEST(DeviceReplayedOperations, OfRanksOfOneProcessNeedGraphsOfTheirOwn) {
-  run_pairs([](RankContext&, auto& comms, const auto& streams) {
+  const auto body = [](RankContext&, auto& comms, const auto& streams) {
     std::array<std::optional<DeviceCopy>, 2> values;
     for (std::size_t i = 0; i < 2; ++i) values[i].emplace(Values(50, 1), streams[i].get());
     CUevent event = nullptr;
@@ -360,7 +336,8 @@ TEST(DeviceReplayedOperations, OfRanksOfOneProcessNeedGraphsOfTheirOwn) {
       EXPECT_EQ(values[i]->template read<std::uint32_t>(streams[i].get()), Values(50, 4));
     }
     EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
-  });
+  };
+  EXPECT_EQ(run_pairs(body), "");
 }
 
 /// More buffers than the library keeps mapped, each in a driver block of its own.

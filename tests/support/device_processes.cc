@@ -1,7 +1,9 @@
 #include "tests/support/device_processes.h"
 
 #include <chrono>
+#include <cstring>
 #include <new>
+#include <span>
 #include <thread>
 
 namespace whorl::test {
@@ -20,6 +22,29 @@ std::vector<testing::RankOutcome> outcomes_of(int n, const Environment& environm
 std::string run_world(int n, const DeviceProcess& body, const Environment& environment,
                       int devices) {
   return failures_of(outcomes_of(n, environment, body, devices));
+}
+
+std::string run_pairs(const PairOfRanks& body) {
+  return failures_of(run_ranks(2, testing::Mode::kProcesses, [&](testing::RankContext& context) {
+    const DeviceContext device;
+    whorlUniqueId id{};
+    if (context.rank == 0) {
+      EXPECT_EQ(failure(whorlGetUniqueId(&id)), "");
+    }
+    const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
+    std::memcpy(&id, ids[0].data(), sizeof id);
+    std::array<whorlComm_t, 2> comms{};
+    whorlGroupStart();
+    for (int i = 0; i < 2; ++i) {
+      whorlCommInitRank(&comms[static_cast<std::size_t>(i)], 4, id, 2 * context.rank + i);
+    }
+    ASSERT_EQ(failure(whorlGroupEnd()), "");
+    const std::array<DeviceQueue, 2> streams;
+    body(context, comms, streams);
+    for (whorlComm_t comm : comms) {
+      EXPECT_TRUE(comm == nullptr || whorlCommDestroy(comm) == whorlSuccess);
+    }
+  }));
 }
 
 bool host_was_used(whorlComm_t comm) {

@@ -3,6 +3,7 @@
 // Processes that share a device and form one communicator. Only the processes that are ranks use
 // the driver.
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -23,6 +24,13 @@ std::vector<testing::RankOutcome> outcomes_of(int n, const Environment& environm
 /// Returns the failures of all ranks; "" if there is none.
 std::string run_world(int n, const DeviceProcess& body, const Environment& environment = {},
                       int devices = 1);
+
+using PairOfRanks = std::function<void(testing::RankContext&, std::array<whorlComm_t, 2>&,
+                                       const std::array<DeviceQueue, 2>&)>;
+
+/// Runs `body` in two processes that form one communicator of four ranks; each acts for two, on one
+/// device. Communicators that `body` sets to null have been destroyed by it.
+std::string run_pairs(const PairOfRanks& body);
 
 /// Returns whether the host has carried out a collective of this communicator.
 bool host_was_used(whorlComm_t comm);
