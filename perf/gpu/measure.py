@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures whorl on one GPU: M1 to M10 of docs/gpu.md, within a time.
+"""Measures whorl on one GPU: M1 to M10 of docs/gpu_tests.md, within a time.
 
     measure.py --bench build/release/perf/gpu/gpu_bench --out FOLDER [--seconds 300] [--only M1,M3]
                [--nccl PATH] [--devices PROGRAM] [--note TEXT] [--smoke]

@@ -1,4 +1,4 @@
-"""Steps to measure and predictions for them: the table M1 to M10 of docs/gpu.md."""
+"""Steps to measure and predictions for them: the table M1 to M10 of docs/gpu_tests.md."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def report(result: dict[str, Any]) -> str:
     lines += [f"- {note}" for note in result["notes"]]
     lines += ["", "GB/s: bytes that any algorithm must read and write at least, in 10⁹ each second. "
               "Ratios are medians over rounds in which the variants take turns. [model]: from byte "
-              "counts (docs/gpu.md), no measurement.", ""]
+              "counts (docs/gpu_tests.md), no measurement.", ""]
     for name, title in TITLES.items():
         rows = [row for row in result["rows"] if row["measurement"] == name]
         if not rows:
