@@ -4,9 +4,9 @@
 // take. A call that waits for streams keeps the lock, so that calls of all other threads wait as
 // well, whatever streams they are for: freeing memory, ending a registration, loading kernels
 // (driver_facts P1, P2), and copies to and from pageable memory, of which the real driver is
-// suspected (docs/gpu_tests.md). Calls whose purpose is to wait, for a stream, an event or the context,
-// do so without it; calls that only concern the calling thread, or only ask for attributes, do not
-// take it.
+// suspected (docs/gpu_tests.md). Calls whose purpose is to wait, for a stream, an event or the
+// context, do so without it; calls that only concern the calling thread, or only ask for
+// attributes, do not take it.
 
 #include <cuda.h>
 

@@ -43,13 +43,17 @@ void check_direct(int nranks, Case c, FifoWorld* device = nullptr) {
 class Direct : public ::testing::TestWithParam<int> {};
 
 TEST_P(Direct, GivesTheBitsOfTheReference) {
-  for (const std::size_t count : {std::size_t{3}, std::size_t{8}, std::size_t{1030}}) {
+  struct Size {
+    std::size_t count;
+    unsigned threads;
+  };
+  for (const auto& [count, threads] : {Size{3, 3}, Size{8, 1}, Size{1030, 16}}) {
     for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kUint8}) {
       check_direct(GetParam(), {.count = count,
                                 .type = type,
                                 .shift = count == 8 ? size_of(type) : count % 2,
                                 .instances = 2,
-                                .threads = count == 3 ? 3U : count == 8 ? 1U : 16U});
+                                .threads = threads});
     }
   }
 }
