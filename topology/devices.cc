@@ -41,6 +41,14 @@ bool always_rdma(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t de
          (vendor == kAmazon && (device & 0xfff0) == 0xefa0);
 }
 
+int add_port(Graph& graph, int card) {
+  const int nic = graph.add(card, NodeKind::kNic);
+  const Node& device = graph.at(card);
+  graph.at(nic).bus_id = device.bus_id;
+  graph.at(nic).rdma = always_rdma(device.pci_class, device.vendor, device.device);
+  return nic;
+}
+
 bool made_with_links(std::uint32_t vendor, std::uint32_t device) {
   constexpr std::uint32_t kNvidiaModules[] = {
       0x15f9,                                         // P100

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string_view>
+
 #include "topology/graph.h"
 
 namespace whorl::topology {
@@ -13,6 +14,9 @@ enum class DeviceKind : std::uint8_t { kOther, kBridge, kGpu, kNic, kNvSwitch };
 DeviceKind device_kind(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t device);
 /// Returns whether a network device does RDMA whatever its driver says: InfiniBand, Omni-Path, EFA.
 bool always_rdma(std::uint32_t pci_class, std::uint32_t vendor, std::uint32_t device);
+
+/// Adds a port to a network card. Returns its node.
+int add_port(Graph& graph, int card);
 
 /// Returns whether a GPU is of a model that is always built with links to others beside PCI.
 bool made_with_links(std::uint32_t vendor, std::uint32_t device);

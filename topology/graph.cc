@@ -175,6 +175,11 @@ std::vector<int> Graph::all(NodeKind kind) const {
   return found;
 }
 
+int Graph::add(int parent, NodeKind kind) {
+  nodes.push_back({.kind = kind, .parent = parent});
+  return static_cast<int>(nodes.size()) - 1;
+}
+
 int Graph::above(int node, NodeKind kind) const {
   while (node >= 0 && at(node).kind != kind) node = at(node).parent;
   return node;

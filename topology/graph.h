@@ -126,6 +126,8 @@ struct Graph {
   std::vector<int> all(NodeKind kind) const;
   const Node& at(int node) const { return nodes[static_cast<std::size_t>(node)]; }
   Node& at(int node) { return nodes[static_cast<std::size_t>(node)]; }
+  /// Adds a node at the end. Returns its index.
+  int add(int parent, NodeKind kind);
   /// Returns the nearest node of `kind` that contains `node` or is it; −1: there is none.
   int above(int node, NodeKind kind) const;
   /// Returns the lowest node that contains both.

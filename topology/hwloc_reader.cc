@@ -9,34 +9,12 @@
 #include "topology/bus_ids.h"
 #include "topology/devices.h"
 #include "topology/hwloc_distances.h"
+#include "topology/hwloc_elements.h"
+#include "topology/hwloc_ports.h"
 #include "topology/hwloc_xml.h"
 
 namespace whorl::topology {
 namespace {
-
-using Element = pugi::xml_node;
-
-std::string_view type_of(Element object) { return object.attribute("type").value(); }
-
-/// Returns the value of `<info name="NAME" value="…"/>`; empty if the object lacks it.
-std::string_view info_of(Element object, std::string_view name) {
-  for (const Element info : object.children("info")) {
-    if (info.attribute("name").value() == name) return info.attribute("value").value();
-  }
-  return {};
-}
-
-/// Returns the operating system's devices of an object, by name.
-std::vector<Element> os_devices_of(Element object) {
-  std::vector<Element> devices;
-  for (const Element child : object.children("object")) {
-    if (type_of(child) == "OSDev") devices.push_back(child);
-  }
-  std::stable_sort(devices.begin(), devices.end(), [](Element a, Element b) {
-    return std::string_view(a.attribute("name").value()) < b.attribute("name").value();
-  });
-  return devices;
-}
 
 constexpr int kMaxNumber = 1 << 20; ///< largest number of a part or GPU that counts
 
@@ -85,7 +63,7 @@ class HwlocReader {
                                 "with `lstopo --if xml --of xml`",
                                 version.substr(0, 40)));
     }
-    newer_ = version.front() == '3';
+    ports_.set_newer(version.front() == '3');
     const Element machine = topology.child("object");
     if (type_of(machine) != "Machine") {
       return file_.error(machine ? machine : topology, "is not an object of type Machine");
@@ -102,11 +80,6 @@ class HwlocReader {
   }
 
  private:
-  int add(int parent, NodeKind kind) {
-    graph_.nodes.push_back({.kind = kind, .parent = parent});
-    return static_cast<int>(graph_.nodes.size()) - 1;
-  }
-
   /// Remembers which node stands for an object that may be the end of a link, for the distances.
   Status remember(Element object, int node) {
     const auto gp = file_.number(object, "gp_index", 0, (1L << 62));
@@ -121,7 +94,7 @@ class HwlocReader {
   Result<int> add_part(Element object, int parent, NodeKind kind) {
     const auto index = file_.number(object, "os_index", -1, 0xffffffff);
     if (!index.ok()) return index.status();
-    const int node = add(parent, kind);
+    const int node = graph_.add(parent, kind);
     constexpr long kUnknown = 0xffffffff;
     if (kind != NodeKind::kMachine && index->value_or(kUnknown) <= kMaxNumber) {
       graph_.at(node).index = static_cast<int>(**index);
@@ -141,7 +114,10 @@ class HwlocReader {
 
   Status read_object(Element object, int parent) {
     const std::string_view type = type_of(object);
-    if (type == "OSDev") return read_loose_port(object, parent);
+    if (type == "OSDev") {
+      ports_.read_loose(object, parent);
+      return {};
+    }
     // Memories are read by the object that has them.
     if (type == "Misc" || type == "NUMANode" || type == "MemCache") return {};
     // Memory is in the largest part that has no other: of a package and a cache with the same
@@ -239,7 +215,7 @@ class HwlocReader {
 
   Status read_bridge(Element object, int parent) {
     const bool host = std::string_view(object.attribute("bridge_type").value()).starts_with("0-");
-    const int bridge = add(parent, host ? NodeKind::kHostBridge : NodeKind::kBridge);
+    const int bridge = graph_.add(parent, host ? NodeKind::kHostBridge : NodeKind::kBridge);
     if (host) {
       graph_.at(bridge).name = object.attribute("bridge_pci").value();
     } else {
@@ -282,7 +258,7 @@ class HwlocReader {
   }
 
   Status read_pci(Element object, int parent) {
-    const int node = add(parent, NodeKind::kCard);
+    const int node = graph_.add(parent, NodeKind::kCard);
     WHORL_TRY(read_pci_ids(object, node));
     Node& device = graph_.at(node);
     DeviceKind kind = device_kind(device.pci_class, device.vendor, device.device);
@@ -294,7 +270,7 @@ class HwlocReader {
     if (std::string_view(object.attribute("subtype").value()) == "NVSwitch") {
       kind = DeviceKind::kNvSwitch; // perhaps asleep, with a class and ids of 0
     }
-    const bool unused = kind == DeviceKind::kNic && !has_port(object) && !device.up.known();
+    const bool unused = kind == DeviceKind::kNic && !ports_.has_any(object) && !device.up.known();
     if (unused) ++unused_cards_;
     if (unused || kind == DeviceKind::kOther || kind == DeviceKind::kBridge) { // disks and the like
       graph_.nodes.pop_back();
@@ -302,7 +278,8 @@ class HwlocReader {
     }
     if (kind == DeviceKind::kNic) {
       WHORL_TRY(bus_ids_.add(file_, object, graph_, node));
-      return read_card(object, node);
+      ports_.read_card(object, node);
+      return {};
     }
     device.kind = kind == DeviceKind::kGpu ? NodeKind::kGpu : NodeKind::kNvSwitch;
     WHORL_TRY(remember(object, node));
@@ -356,109 +333,6 @@ class HwlocReader {
     return {};
   }
 
-  bool has_port(Element object) const {
-    const std::vector<Element> devices = os_devices_of(object);
-    return std::any_of(devices.begin(), devices.end(), [this](Element device) {
-      return is_openfabrics(device) || is_network(device);
-    });
-  }
-
-  static Bandwidth rate_of(Element os_device, std::string_view info) {
-    return network_bandwidth(leading_count(info_of(os_device, info)));
-  }
-
-  bool is_openfabrics(Element os_device) const {
-    const std::string_view name = os_device.attribute("name").value();
-    if (name.empty()) return false;
-    return has_type(os_device, 3, 1U << 5U) ||
-           name.starts_with("cxi"); // Slingshot's, beside its network device
-  }
-  bool is_network(Element os_device) const {
-    return !std::string_view(os_device.attribute("name").value()).empty() &&
-           has_type(os_device, 2, 1U << 4U) && !is_openfabrics(os_device);
-  }
-  /// Returns whether an operating system's device has a type: a number in version 2, one bit of
-  /// perhaps several in version 3.
-  bool has_type(Element os_device, unsigned number, unsigned bit) const {
-    const unsigned type = os_device.attribute("osdev_type").as_uint();
-    return newer_ ? (type & bit) != 0 : type == number;
-  }
-
-  /// Adds the ports of a network card: those that its RDMA device has, or one for each network
-  /// device, or one.
-  Status read_card(Element object, int card) {
-    std::map<int, int> ports; // number → node
-    std::set<std::string_view> names;
-    for (const Element child : os_devices_of(object)) {
-      if (!is_openfabrics(child)) continue;
-      const std::string_view name = child.attribute("name").value();
-      if (!names.insert(name).second) {
-        add_note(graph_, fmt::format("{}: the RDMA device {} appears again, and is left out",
-                                     file_.place(child), name));
-        continue;
-      }
-      constexpr int kMaxPorts = 8;
-      for (int port = 1; port <= kMaxPorts; ++port) {
-        const std::string_view state = info_of(child, fmt::format("Port{}State", port));
-        if (state.empty() && port > 1) break;
-        const int nic = add_port(card);
-        Node& node = graph_.at(nic);
-        node.name = name;
-        node.guid = info_of(child, "NodeGUID");
-        node.rdma = true;
-        node.port = port;
-        constexpr std::string_view kActive = "4";
-        node.down = !state.empty() && state != kActive;
-        node.up = rate_of(child, fmt::format("Port{}Mbps", port));
-        ports.emplace(port, nic);
-      }
-    }
-    for (const Element child : os_devices_of(object)) {
-      if (!is_network(child)) continue;
-      const std::string_view name = child.attribute("name").value();
-      const auto is_free = [this](const auto& it) {
-        return graph_.at(it.second).net_device.empty();
-      };
-      auto found = ports.find(leading_count(info_of(child, "Port")));
-      if (found == ports.end() || !is_free(*found)) {
-        found = std::find_if(ports.begin(), ports.end(), is_free);
-      }
-      if (found != ports.end()) {
-        graph_.at(found->second).net_device = name;
-        continue;
-      }
-      Node& node = graph_.at(add_port(card));
-      node.name = node.net_device = name;
-      node.down = info_of(child, "State") == "down";
-      node.up = rate_of(child, "Mbps");
-    }
-    if (graph_.nodes.back().kind == NodeKind::kCard) add_port(card);
-    return {};
-  }
-
-  int add_port(int card) {
-    const int nic = add(card, NodeKind::kNic);
-    const Node& device = graph_.at(card);
-    graph_.at(nic).bus_id = device.bus_id;
-    graph_.at(nic).rdma = always_rdma(device.pci_class, device.vendor, device.device);
-    return nic;
-  }
-
-  /// Reads a network or RDMA device that is on no PCI bus.
-  Status read_loose_port(Element os_device, int parent) {
-    const bool rdma = is_openfabrics(os_device);
-    if (!rdma && !is_network(os_device)) return {};
-    Node nic{.kind = NodeKind::kNic, .parent = parent};
-    nic.name = os_device.attribute("name").value();
-    if (!rdma) nic.net_device = nic.name;
-    nic.rdma = rdma;
-    nic.down = info_of(os_device, "State") == "down";
-    nic.guid = info_of(os_device, "NodeGUID");
-    nic.up = rate_of(os_device, "Mbps");
-    graph_.nodes.push_back(std::move(nic));
-    return {};
-  }
-
   void finish() {
     const auto packages =
         std::count_if(graph_.nodes.begin(), graph_.nodes.end(),
@@ -474,9 +348,9 @@ class HwlocReader {
   }
 
   const XmlFile& file_;
-  bool newer_ = false;   ///< whether the file has the types of version 3
   int unused_cards_ = 0; ///< number of network cards that were left out
   Graph graph_;
+  HwlocPorts ports_{file_, graph_};
   std::map<long, int> by_gp_; ///< nodes by hwloc's gp_index
   BusIds bus_ids_;
   std::set<int> numas_; ///< numbers of the NUMA nodes

@@ -36,7 +36,7 @@ class NcclReader {
   Result<Graph> read() {
     const pugi::xml_node system = file_.root();
     graph_.source = Source::kNccl;
-    const int machine = add(-1, NodeKind::kMachine);
+    const int machine = graph_.add(-1, NodeKind::kMachine);
     for (const pugi::xml_node child : system.children()) {
       if (child.type() != pugi::node_element) continue;
       if (std::string_view(child.name()) == "cpu") {
@@ -63,10 +63,6 @@ class NcclReader {
     int count = 0;
   };
 
-  int add(int parent, NodeKind kind) {
-    graph_.nodes.push_back({.kind = kind, .parent = parent});
-    return static_cast<int>(graph_.nodes.size()) - 1;
-  }
   void note(pugi::xml_node element, std::string_view what) {
     add_note(graph_, fmt::format("{}: {}", file_.place(element), what));
   }
@@ -74,7 +70,7 @@ class NcclReader {
   Status read_cpu(pugi::xml_node element, int machine) {
     hosts_.push_back(element.attribute("host_hash").value());
     if (hosts_.back() != hosts_.front()) return {};
-    const int numa = add(machine, NodeKind::kNuma);
+    const int numa = graph_.add(machine, NodeKind::kNuma);
     const auto id = file_.number(element, "numaid", -1, kMaxNuma);
     if (!id.ok()) return id.status();
     const std::string_view affinity = element.attribute("affinity").value();
@@ -179,7 +175,7 @@ class NcclReader {
         return gpu ? read_gpu(gpu, self) : Status();
       case DeviceKind::kNic: {
         WHORL_TRY(read_devices(element, self));
-        if (!element.child("nic")) add_port(self);
+        if (!element.child("nic")) add_port(graph_, self);
         return {};
       }
       default:
@@ -270,16 +266,8 @@ class NcclReader {
       WHORL_TRY(read_net(child, parent));
       any = true;
     }
-    if (!any && graph_.at(parent).kind == NodeKind::kCard) add_port(parent);
+    if (!any && graph_.at(parent).kind == NodeKind::kCard) add_port(graph_, parent);
     return {};
-  }
-
-  int add_port(int card) {
-    const int nic = add(card, NodeKind::kNic);
-    const Node& device = graph_.at(card);
-    graph_.at(nic).bus_id = device.bus_id;
-    graph_.at(nic).rdma = always_rdma(device.pci_class, device.vendor, device.device);
-    return nic;
   }
 
   Status read_net(pugi::xml_node element, int parent) {
@@ -290,7 +278,7 @@ class NcclReader {
     const auto port = file_.number(element, "port", -1, 1000);
     if (!port.ok()) return port.status();
     const bool on_card = graph_.at(parent).kind == NodeKind::kCard;
-    Node& nic = graph_.at(on_card ? add_port(parent) : add(parent, NodeKind::kNic));
+    Node& nic = graph_.at(on_card ? add_port(graph_, parent) : graph_.add(parent, NodeKind::kNic));
     nic.name = element.attribute("name").value();
     nic.index = static_cast<int>(index->value_or(-1));
     nic.port = static_cast<int>(port->value_or(-1));
@@ -307,7 +295,7 @@ class NcclReader {
     for (const Named& link : named_) {
       if (link.target_class != kNvSwitchClass || link.target.empty()) continue;
       if (bus_ids_.find(link.target) >= 0) continue;
-      const int nvswitch = add(0, NodeKind::kNvSwitch);
+      const int nvswitch = graph_.add(0, NodeKind::kNvSwitch);
       graph_.at(nvswitch).bus_id = link.target;
       WHORL_TRY(bus_ids_.add(file_, link.element, graph_, nvswitch));
     }
