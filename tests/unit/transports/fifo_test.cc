@@ -1,17 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <set>
 #include <vector>
 
-#include "base/shm_segment.h"
-#include "memory/memory_limit.h"
-#include "memory/memory_map.h"
-#include "node/fd_message.h"
 #include "tests/support/failing_system.h"
 #include "tests/unit/transports/fifo_pair.h"
 #include "transports/fifo/layout.h"
@@ -163,6 +156,7 @@ TEST(FifoEndpoint, TriesStoresForSmallAndLargeMessagesApart) {
 }
 
 /// Checks that a run of timed messages in exposed buffers begins with a pace of its own.
+
 TEST(FifoEndpoint, TimesEachRunOfPutMessagesAnew) {
   Pair pair(2);
   FifoEndpoint a = pair.endpoint(0);
@@ -209,6 +203,7 @@ TEST(FifoEndpoint, NeedsOnlyPublishedSources) {
 }
 
 /// Checks the mark of a rank that reads or writes memory of its peer.
+
 TEST(FifoEndpoint, SaysWhenItTouchesMemoryOfThePeer) {
   Pair pair(4);
   FifoEndpoint a = pair.endpoint(0);
@@ -331,31 +326,6 @@ TEST(FifoEndpoint, DoesNotShowAMessageThatIsNotComplete) {
   EXPECT_FALSE(b.try_peek());
 }
 
-TEST(ShmSegment, IsSharedSealedAndChecked) {
-  auto segment = ShmSegment::create("test", 10'000);
-  ASSERT_TRUE(segment.ok()) << segment.status().message();
-  segment->data()[9'999] = std::byte{7};
-  EXPECT_LT(sys().ftruncate(segment->fd(), 100), 0);
-  auto other = ShmSegment::open(Fd(::dup(segment->fd())), 10'000);
-  ASSERT_TRUE(other.ok()) << other.status().message();
-  EXPECT_EQ(other->data()[9'999], std::byte{7});
-  EXPECT_FALSE(ShmSegment::open(Fd(::dup(segment->fd())), 10'001).ok()) << "too small";
-  const int unsealed = sys().memfd_create("test");
-  ASSERT_EQ(sys().ftruncate(unsealed, 10'000), 0);
-  EXPECT_FALSE(ShmSegment::open(Fd(unsealed), 10'000).ok());
-  EXPECT_FALSE(ShmSegment::open(Fd(), 10'000).ok());
-}
-
-TEST(ShmSegment, ReportsWhatTheKernelRefuses) {
-  FailingSystem failing;
-  const ScopedSystem scope(&failing);
-  for (const char* call : {"memfd_create", "ftruncate", "seal_size", "mmap"}) {
-    failing.fail(call, EMFILE);
-    EXPECT_THAT(ShmSegment::create("test", 4096).status().message(), HasSubstr("Too many open"))
-        << call;
-  }
-}
-
 TEST(Transports, ReportWhatTheKernelRefuses) {
   FailingSystem failing;
   const ScopedSystem scope(&failing);
@@ -373,119 +343,6 @@ TEST(Transports, ReportWhatTheKernelRefuses) {
   const int peer = 1;
   EXPECT_THAT(inproc.connect(membership, std::span(&peer, 1), 0).message(),
               HasSubstr("Cannot allocate memory"));
-}
-
-TEST(FdMessage, CarriesHundredsOfDescriptors) {
-  int sockets[2];
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
-  const Fd left(sockets[0]);
-  const Fd right(sockets[1]);
-  std::vector<Fd> owned;
-  std::vector<int> fds;
-  for (std::size_t i = 0; i < 300; ++i) {
-    owned.emplace_back(sys().memfd_create("message"));
-    ASSERT_TRUE(owned.back().valid());
-    ASSERT_EQ(sys().ftruncate(owned.back().get(), i + 1), 0);
-    fds.push_back(owned.back().get());
-  }
-  const std::vector<std::byte> body(1000, std::byte{42});
-  FdMessageSender sender(body, fds);
-  FdMessageReceiver receiver;
-  Progress sent = Progress::kIdle;
-  Progress received = Progress::kIdle;
-  for (int i = 0; i < 1000 && received == Progress::kIdle; ++i) {
-    if (sent == Progress::kIdle) sent = sender.step(left.get());
-    received = receiver.step(right.get());
-  }
-  ASSERT_EQ(sent, Progress::kDone);
-  ASSERT_EQ(received, Progress::kDone);
-  EXPECT_TRUE(std::equal(body.begin(), body.end(), receiver.body().begin(), receiver.body().end()));
-  ASSERT_EQ(receiver.fds().size(), 300U);
-  for (std::size_t i = 0; i < 300; ++i) {
-    std::size_t size = 0;
-    ASSERT_EQ(sys().file_size(receiver.fds()[i].get(), &size), 0);
-    EXPECT_EQ(size, i + 1) << "out of order";
-  }
-}
-
-TEST(FdMessage, RefusesGarbage) {
-  for (const std::size_t bytes : {5U, 12U, 100U}) {
-    int sockets[2];
-    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
-    Fd left(sockets[0]);
-    const Fd right(sockets[1]);
-    const std::vector<std::byte> garbage(bytes, std::byte{0xff});
-    ASSERT_EQ(::write(left.get(), garbage.data(), bytes), static_cast<ssize_t>(bytes));
-    left.reset();
-    FdMessageReceiver receiver;
-    EXPECT_EQ(receiver.step(right.get()), Progress::kFailed);
-    EXPECT_TRUE(receiver.fds().empty());
-  }
-}
-
-/// Tree of files that stands for "/".
-class FakeRoot {
- public:
-  FakeRoot() {
-    char name[] = "/tmp/whorl-root-XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~FakeRoot() { std::filesystem::remove_all(path_); }
-  FakeRoot(const FakeRoot&) = delete;
-  void write(const std::string& file, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(path_ + file).parent_path());
-    std::ofstream(path_ + file) << text;
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-TEST(MemoryBudget, IsTheLeastOfAllLimits) {
-  FakeRoot root;
-  EXPECT_EQ(memory_budget(root.path()).bytes, UINT64_MAX) << "nothing can be read";
-  root.write("/proc/meminfo", "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable:  500 kB\n");
-  EXPECT_EQ(physical_memory(root.path()), 1000U * 1024);
-  EXPECT_EQ(memory_budget(root.path()).bytes, 500U * 1024);
-  EXPECT_EQ(memory_budget(root.path()).limit, "MemAvailable");
-
-  root.write("/proc/self/cgroup", "0::/a/b\n");
-  root.write("/sys/fs/cgroup/a/b/memory.max", "max\n");
-  root.write("/sys/fs/cgroup/a/b/memory.current", "5\n");
-  root.write("/sys/fs/cgroup/a/memory.max", "1000\n");
-  root.write("/sys/fs/cgroup/a/memory.current", "900\n");
-  root.write("/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 50\n");
-  EXPECT_EQ(memory_budget(root.path()).bytes, 150U) << "limit - (usage - droppable)";
-  EXPECT_THAT(memory_budget(root.path()).limit, HasSubstr("/sys/fs/cgroup/a/memory.max"));
-
-  root.write("/proc/self/cgroup", "9:cpu:/\n4:memory:/c\n");
-  root.write("/sys/fs/cgroup/memory/c/memory.limit_in_bytes", "100\n");
-  root.write("/sys/fs/cgroup/memory/c/memory.usage_in_bytes", "170\n");
-  EXPECT_EQ(memory_budget(root.path()).bytes, 0U) << "over the limit";
-}
-
-TEST(MemoryMap, ParsesTheKernelsLines) {
-  Mapping mapping;
-  EXPECT_TRUE(parse_mapping(
-      "7f00a000-7f00c000 rw-s 00002000 00:01 1234    /memfd:whorl-heap (deleted)", &mapping));
-  EXPECT_EQ(mapping.begin, 0x7f00a000U);
-  EXPECT_EQ(mapping.end, 0x7f00c000U);
-  EXPECT_EQ(mapping.access, "rw-s");
-  EXPECT_EQ(mapping.offset, 0x2000U);
-  EXPECT_EQ(mapping.inode, 1234U);
-  EXPECT_EQ(mapping.path, "/memfd:whorl-heap (deleted)");
-  EXPECT_FALSE(is_plain_memory(mapping));
-  EXPECT_TRUE(parse_mapping("1000-2000 rw-p 00000000 00:00 0", &mapping));
-  EXPECT_TRUE(is_plain_memory(mapping));
-  EXPECT_TRUE(parse_mapping("1000-2000 rw-p 00000000 00:00 0     [heap]", &mapping));
-  EXPECT_TRUE(is_plain_memory(mapping));
-  EXPECT_TRUE(parse_mapping("1000-2000 rw-p 00000000 00:00 0     [stack]", &mapping));
-  EXPECT_FALSE(is_plain_memory(mapping));
-  for (const char* bad : {"", "1000", "1000-2000", "1000-2000 rw-p", "zz-2000 rw-p 0 00:00 0",
-                          "2000-1000 rw-p 0 00:00 0"}) {
-    EXPECT_FALSE(parse_mapping(bad, &mapping)) << bad;
-  }
 }
 
 } // namespace
