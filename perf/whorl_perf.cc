@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "perf/common/flags.h"
+#include "tools/cli/app.h"
 #include "tools/cli/pages.h"
 
 namespace {
@@ -52,7 +53,7 @@ int start(const std::string& collective, char** argv) {
 int main(int argc, char** argv) {
   const auto names = collectives();
   if (argc > 1 && names.count(argv[1]) > 0) return start(argv[1], argv + 1);
-  CLI::App app(perf::kDescription, "whorl-perf");
+  whorl::cli::App app(perf::kDescription, "whorl-perf");
   std::string collective;
   app.add_option("collective", collective, "Collective to measure")
       ->required()
@@ -70,9 +71,8 @@ int main(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return 0;
+  } catch (const CLI::Success& help_or_version) {
+    return app.exit(help_or_version);
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "whorl-perf: %s (whorl-perf -h lists the collectives and flags.)\n",
                  error.what());

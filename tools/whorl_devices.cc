@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "tools/cli/app.h"
 #include "tools/cli/pages.h"
 #include "tools/cli/program.h"
 #include "whorl/whorl.h"
@@ -123,8 +124,9 @@ void print(const json& all) {
 
 int run(int argc, char** argv) {
   bool as_json = false;
-  CLI::App app("Lists the GPUs of this machine, whether whorl can use them, and their links.",
-               "whorl-devices");
+  whorl::cli::App app(
+      "Lists the GPUs of this machine, whether whorl can use them, and their links.",
+      "whorl-devices");
   app.add_flag("--json", as_json, "Print JSON, for programs");
   if (const auto status = whorl::cli::parse(app, argc, argv)) return *status;
   json all{{"devices", json::array()}, {"pairs", json::array()}};

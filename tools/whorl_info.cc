@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "tools/cli/app.h"
 #include "tools/cli/pages.h"
 #include "tools/cli/program.h"
 #include "tools/info/facts.h"
@@ -12,7 +13,7 @@ namespace {
 
 int run(int argc, char** argv) {
   bool json = false;
-  CLI::App app(
+  whorl::cli::App app(
       "Says what whorl would do here and why: the launcher, the transport between two ranks of a "
       "process, of a host and on two hosts, the interface and address that other hosts use, and "
       "the variables in force. Nothing is connected.",

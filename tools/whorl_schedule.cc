@@ -24,6 +24,7 @@
 #include "schedule/simulate.h"
 #include "schedule/text.h"
 #include "schedule/verify.h"
+#include "tools/cli/app.h"
 #include "tools/cli/pages.h"
 #include "tools/cli/program.h"
 
@@ -354,7 +355,7 @@ int check(const Arguments& arguments, bool algorithm_given) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Lists, shows, draws and verifies the schedules of whorl's algorithms.",
+  cli::App app("Lists, shows, draws and verifies the schedules of whorl's algorithms.",
                "whorl-schedule");
   app.require_subcommand(1);
   Arguments arguments;

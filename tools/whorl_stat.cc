@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "monitor/snapshot.h"
+#include "tools/cli/app.h"
 #include "tools/cli/pages.h"
 #include "tools/cli/program.h"
 #include "tools/stat/processes.h"
@@ -79,7 +80,7 @@ int answer(const Arguments& arguments, bool first) {
 
 int run(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app(
+  cli::App app(
       "Shows what the ranks of this machine do, whom they wait for, and why. Works on "
       "processes that hang or are stopped; sees those of this user, and root sees all.",
       "whorl-stat");

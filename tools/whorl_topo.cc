@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/cli/app.h"
 #include "tools/cli/pages.h"
 #include "tools/cli/program.h"
 #include "tools/topo/text.h"
@@ -162,7 +163,7 @@ int answer(const Arguments& arguments, const Graph& graph) {
 
 int run(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app(
+  cli::App app(
       "Shows a machine as whorl sees it: processors, GPUs, NICs and the links between them.",
       "whorl-topo");
   const std::vector<CLI::Option*> others = add_options(app, arguments);

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <sstream>
 
 #include "perf/common/flags.h"
 #include "perf/common/workload.h"
+#include "tools/cli/app.h"
 
 namespace perf {
 namespace {
@@ -103,13 +105,15 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
   options.cores = cores;
   options.command.assign(argv, argv + argc);
   Flags texts;
-  CLI::App app(kDescription, name);
+  whorl::cli::App app(kDescription, name);
   add_flags(app, options, texts, {has_workloads, uneven});
 
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    return Exit{0, app.help()};
+  } catch (const CLI::Success& help_or_version) {
+    std::ostringstream text;
+    app.exit(help_or_version, text);
+    return Exit{0, text.str()};
   } catch (const CLI::ParseError& error) {
     return refuse(std::string(error.what()) + " (" + name + " -h lists the flags.)");
   }

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/cli/app.h"
 #include "tools/cli/pages.h"
 #include "tools/cli/values.h"
-#include "whorl/whorl.h"
 
 namespace whorl::cli {
 namespace {
@@ -92,11 +92,10 @@ std::string to_man_page(const CLI::App& app) {
   }
   usage += " [OPTION]...";
   std::string out = fmt::format(
-      ".TH {} 1 \"\" \"whorl {}.{}.{}\" \"whorl\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n.B {}\n{}\n"
+      ".TH {} 1 \"\" \"whorl {}\" \"whorl\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n.B {}\n{}\n"
       ".SH DESCRIPTION\n{}\n",
-      escape(title), WHORL_RELEASE_MAJOR, WHORL_RELEASE_MINOR, WHORL_RELEASE_PATCH,
-      escape(app.get_name()), escape(summary(app.get_description())), escape(app.get_name()),
-      escape(usage.substr(1)), escape(app.get_description()));
+      escape(title), release(), escape(app.get_name()), escape(summary(app.get_description())),
+      escape(app.get_name()), escape(usage.substr(1)), escape(app.get_description()));
   out += ".SH OPTIONS\n";
   add_all_options(out, app);
   if (!subcommands.empty()) out += ".SH COMMANDS\n";

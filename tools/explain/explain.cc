@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "comm/setup.h"
+#include "tools/cli/app.h"
 #include "tools/cli/pages.h"
 #include "tuning/selector.h"
 
@@ -91,7 +92,7 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
   std::string collective;
   LinkCosts& links = arguments.links;
   arguments.shape.nranks = 2;
-  CLI::App app(
+  cli::App app(
       "Says which algorithm a collective uses and why: the predicted time of each candidate, by "
       "the costs that ranks like this process would use, by given ones or, with --measure, next to "
       "measured times. The digest is a number of all choices: ranks and runs with the same one "

@@ -13,6 +13,7 @@
 #include "comm/setup_report.h"
 #include "launchers/launcher.h"
 #include "net/address.h"
+#include "tools/cli/app.h"
 #include "whorl/types.h"
 
 namespace whorl::info {
@@ -139,8 +140,7 @@ std::string lines(const json& list, const char* none) {
 } // namespace
 
 json collect() {
-  json facts{{"release", fmt::format("{}.{}.{}", WHORL_RELEASE_MAJOR, WHORL_RELEASE_MINOR,
-                                     WHORL_RELEASE_PATCH)},
+  json facts{{"release", cli::release()},
              {"nccl_api", fmt::format("{}.{}.{}", WHORL_MAJOR, WHORL_MINOR, WHORL_PATCH)},
              {"features", features()},
              {"launcher", launcher()},

@@ -275,6 +275,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("collective", nargs="?", default="all_reduce", choices=list(COLLECTIVES), metavar="collective",
         help=f"one of {', '.join(COLLECTIVES)}; default all_reduce")
+    add("--version", action="version", version=f"%(prog)s {whorl.__version__}")
     add("--ranks", type=positive,
         help="start so many processes; default: the ranks of the launcher, or 2 if there is one rank")
     add("-b", "--minbytes", type=size_of, default=8, help="first size, as 8 or 1K; default 8")
