@@ -182,7 +182,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
     parser.add_argument("--ranks", type=number_list, default=[2, 4, 8])
-    parser.add_argument("--collectives", type=lambda text: text.split(","), default=COLLECTIVES)
+    parser.add_argument("--collectives", type=lambda text: text.replace("_", "").split(","), default=COLLECTIVES)
     parser.add_argument("--seconds", type=float, default=50, help="how long to measure")
     parser.add_argument("--rounds", type=int, default=7, help="of one measurement")
     parser.add_argument("--worst", type=int, default=20, help="points to list")

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -40,6 +41,15 @@ std::set<std::string> collectives() {
   return names;
 }
 
+/// Returns the collective of `names` that a word names; empty if there is none. Underscores do not
+/// matter, so that "allreduce", as other programs of whorl spell it, is found, too.
+std::string find(const std::set<std::string>& names, const std::string& word) {
+  const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+    return CLI::ignore_underscore(name) == CLI::ignore_underscore(word);
+  });
+  return found == names.end() ? std::string() : *found;
+}
+
 /// Becomes the program of a collective. Returns only if that fails.
 int start(const std::string& collective, char** argv) {
   const std::string program = find_programs() / (collective + std::string(kSuffix));
@@ -52,12 +62,15 @@ int start(const std::string& collective, char** argv) {
 
 int main(int argc, char** argv) {
   const auto names = collectives();
-  if (argc > 1 && names.count(argv[1]) > 0) return start(argv[1], argv + 1);
+  if (std::string named = argc > 1 ? find(names, argv[1]) : ""; !named.empty()) {
+    argv[1] = named.data();
+    return start(named, argv + 1);
+  }
   whorl::cli::App app(perf::kDescription, "whorl-perf");
   std::string collective;
   app.add_option("collective", collective, "Collective to measure")
       ->required()
-      ->check(CLI::IsMember(names));
+      ->check(CLI::IsMember(names, CLI::ignore_underscore));
   perf::Options options;
   perf::Flags flags;
   perf::add_flags(app, options, flags, {.workloads = true, .uneven = true});

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "base/collective_name.h"
 #include "schedule/draw.h"
 #include "schedule/json.h"
 #include "schedule/simulate.h"
@@ -91,19 +92,14 @@ struct Built {
 /// Returns the specification of what the schedules should do, as far as the arguments give it.
 Result<CollectiveSpec> spec_of(const Arguments& arguments) {
   CollectiveSpec spec{.root = arguments.root, .in_place = arguments.in_place};
-  bool known = false;
-  std::string names;
-  for (int c = 0; c < kNumCollectives; ++c) {
-    const auto collective = static_cast<Collective>(c);
-    names += fmt::format("{}{}", c == 0 ? "" : ", ", name_of(collective));
-    if (name_of(collective) != arguments.collective) continue;
-    spec.collective = collective;
-    known = true;
+  const auto named = find_collective(arguments.collective);
+  if (!named) {
+    std::vector<std::string_view> names;
+    for (int c = 0; c < kNumCollectives; ++c) names.push_back(name_of(static_cast<Collective>(c)));
+    return bad(fmt::format("There is no collective \"{}\"; there are {}.", arguments.collective,
+                           fmt::join(names, ", ")));
   }
-  if (!known) {
-    return bad(
-        fmt::format("There is no collective \"{}\"; there are {}.", arguments.collective, names));
-  }
+  spec.collective = *named;
   return spec;
 }
 

@@ -57,7 +57,7 @@ def parse():
     length.add_argument("--quick", action="store_true", help="about one minute instead of five")
     length.add_argument("--full", action="store_true", help="everything, in about an hour")
     some = parser.add_argument_group("cases", "any of these replaces the plan of the whole run")
-    some.add_argument("--collectives", nargs="+", choices=plan.COLLECTIVES)
+    some.add_argument("--collectives", nargs="+", type=plan.collective_named, choices=plan.COLLECTIVES)
     some.add_argument("--ranks", type=int, nargs="+")
     some.add_argument("--sizes", type=size, nargs="+", help="bytes, or with suffix K, M, G")
     some.add_argument("--modes", nargs="+", choices=["dirty", "moving", "warm", "cold"], default=["dirty"])

@@ -3,6 +3,13 @@ import dataclasses
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall",
                "barrier")
+
+
+def collective_named(word):
+    """Returns the collective that a word names; underscores do not matter. An unknown word is returned as it is."""
+    return next((name for name in COLLECTIVES if name.replace("_", "") == word.replace("_", "")), word)
+
+
 SHM, TCP, HOSTS = "shm", "tcp", "hosts"
 WHERE = {SHM: "one host, shared memory", TCP: "one host, TCP over loopback",
          HOSTS: "two network namespaces joined by veth, shared memory inside them"}

@@ -49,8 +49,10 @@ int main(int argc, char** argv) {
   };
   CLI::App* const collectives =
       add("collectives", "Ranks of one process against triad, copy, NCCL and a ring kernel");
-  collectives->add_option("--collective", settings.collective,
-                          "allreduce, reducescatter, allgather or reduce");
+  collectives
+      ->add_option("--collective", settings.collective,
+                   "allreduce, reducescatter, allgather or reduce")
+      ->transform(CLI::ignore_underscore);
   collectives->add_option("--nccl", settings.nccl, "Path of libnccl.so.2");
   collectives->add_flag("--ring", settings.ring, "Against the ring kernel, too");
   collectives->add_flag("--eager", settings.eager, "No graphs");

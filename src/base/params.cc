@@ -14,7 +14,8 @@ namespace {
 constexpr std::array kParams{
     ParamInfo{Param::kAlgo, "WHORL_ALGO", "",
               "Algorithm for each collective, for instance \"allreduce:ring,allgather:circulant\", "
-              "or one name for all. Empty: the cost model chooses."},
+              "or one name for all. Empty: the cost model chooses. Underscores in the collective "
+              "do not matter."},
     ParamInfo{Param::kChannels, "WHORL_CHANNELS", "1",
               "Channels of a ring schedule, 1 to WHORL_MAX_CHANNELS. More overlap more messages; "
               "each costs slots of memory for every pair of ranks."},

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <map>
 
+#include "base/collective_name.h"
 #include "base/printable.h"
 
 namespace whorl {
@@ -46,7 +47,8 @@ Result<std::map<Collective, const Algorithm*>> parse_overrides(const Shape& shap
     bool known = false;
     for (int c = 0; c < kNumCollectives; ++c) {
       const auto collective = static_cast<Collective>(c);
-      if (colon != std::string_view::npos && part.substr(0, colon) != name_of(collective)) continue;
+      if (colon != std::string_view::npos && find_collective(part.substr(0, colon)) != collective)
+        continue;
       const Algorithm* const algorithm = find_algorithm(collective, name);
       if (algorithm == nullptr) {
         if (colon == std::string_view::npos) continue; // one name for all: where it exists

@@ -63,6 +63,11 @@ def test_sums_that_are_not_exact(name: str, ranks: int) -> None:
     assert perf.inexact(ranks + 1, perf.parse(["all_gather", "-d", name])) == ""
 
 
+def test_both_spellings_of_collectives() -> None:
+    assert [perf.parse([word]).collective for word in ("allreduce", "all_reduce", "reduce_scatter", "reducescatter")
+            ] == ["all_reduce", "all_reduce", "reduce_scatter", "reduce_scatter"]
+
+
 @pytest.mark.parametrize("arguments", [["banana"], ["-b", "8X"], ["-b", "0"], ["-b", "8", "-e", "4"], ["-d", "U1"],
                                        ["-d", "complex64"], ["--ranks", "0"], ["-f", "1"], ["-d", "bool", "-o", "avg"]])
 def test_wrong_command_lines(arguments: list[str]) -> None:

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "base/collective_name.h"
 #include "comm/setup.h"
 #include "tools/cli/app.h"
 #include "tools/cli/pages.h"
@@ -48,17 +49,21 @@ std::string spread(std::vector<int>& hosts, int nranks) {
 }
 
 std::string check(Arguments& arguments, const std::string& collective) {
-  bool known = false;
-  std::string names;
-  for (int c = 0; c < kNumCollectives; ++c) {
-    const auto candidate = static_cast<Collective>(c);
-    if (candidate == Collective::kSend || candidate == Collective::kRecv) continue;
-    names += fmt::format("{}{}", c == 0 ? "" : ", ", name_of(candidate));
-    if (name_of(candidate) != collective) continue;
-    arguments.collective = candidate;
-    known = true;
+  const auto explained = [](Collective one) {
+    return one != Collective::kSend && one != Collective::kRecv;
+  };
+  const auto named = find_collective(collective);
+  if (!named || !explained(*named)) {
+    std::vector<std::string_view> names;
+    for (int c = 0; c < kNumCollectives; ++c) {
+      if (explained(static_cast<Collective>(c))) {
+        names.push_back(name_of(static_cast<Collective>(c)));
+      }
+    }
+    return fmt::format("There is no collective \"{}\"; there are {}.", collective,
+                       fmt::join(names, ", "));
   }
-  if (!known) return fmt::format("There is no collective \"{}\"; there are {}.", collective, names);
+  arguments.collective = *named;
   auto parsed = parse_dims(arguments.dims, arguments.shape.nranks);
   if (!parsed.ok()) return parsed.status().message();
   arguments.shape.dims = *std::move(parsed);

@@ -261,6 +261,11 @@ def positive(word: str) -> int:
     return int(word)
 
 
+def collective_named(word: str) -> str:
+    """Returns the collective that a word names; underscores do not matter. An unknown word is returned as it is."""
+    return next((name for name in COLLECTIVES if name.replace("_", "") == word.replace("_", "")), word)
+
+
 def sizes(begin: int, end: int, factor: int) -> Iterator[int]:
     """Yields the sizes of the table."""
     while begin <= end:
@@ -273,8 +278,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m whorl.perf", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("collective", nargs="?", default="all_reduce", choices=list(COLLECTIVES), metavar="collective",
-        help=f"one of {', '.join(COLLECTIVES)}; default all_reduce")
+    add("collective", nargs="?", default="all_reduce", type=collective_named, choices=list(COLLECTIVES),
+        metavar="collective", help=f"one of {', '.join(COLLECTIVES)}; default all_reduce")
     add("--version", action="version", version=f"%(prog)s {whorl.__version__}")
     add("--ranks", type=positive,
         help="start so many processes; default: the ranks of the launcher, or 2 if there is one rank")

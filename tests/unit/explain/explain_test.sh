@@ -58,6 +58,14 @@ expect 0 'are not those of most' barrier --ranks 2 --communicators 2 --fresh
 expect 2 'excludes' allreduce --measure --communicators 3
 expect 2 'requires' allreduce --fresh
 expect 0 'Usage' --help
+# Names as the perf programs and nccl-tests spell them.
+expect 0 '"collective": "allreduce"' all_reduce -b 8 --json
+expect 0 '"collective": "reducescatter"' reduce_scatter -b 8 --json
+expect 2 'no collective "all_reduction"' all_reduction
+expect 2 'no collective "sen_d"; there are allreduce' sen_d
+export WHORL_ALGO=all_gather:ring
+expect 0 '"choice": "ring"' allgather --ranks 4 -b 8 --json
+unset WHORL_ALGO
 expect 2 'no collective "allreduction"' allreduction
 expect 2 'required'
 expect 2 'ranks' allreduce --ranks 0

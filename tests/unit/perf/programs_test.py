@@ -72,6 +72,16 @@ class Sweeps(Programs):
         self.assertEqual(len(self.good([program("alltoall"), "--ranks", "2", "-b", "999", "-e", "999",
                                         "-n", "2", "-d", "all"])), 15)
 
+    def test_both_spellings_of_collectives(self):
+        starter = str(FOLDER / "whorl-perf")
+        for word, name in (("allreduce", "all_reduce"), ("all_reduce", "all_reduce"), ("allgatherv", "all_gatherv")):
+            done = run([starter, word, "-h"])
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn(f"Usage: whorl-perf {name} ", done.stdout)
+        done = run([starter, "allreduction"])
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("allreduction not in {", done.stderr)
+
     def test_one_rank(self):
         for name in set(NAMES) - {"sendrecv"}:
             self.good([program(name), "--ranks", "1", "-e", "4K", "-f", "16", "-n", "2"])

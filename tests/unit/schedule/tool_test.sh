@@ -7,6 +7,7 @@ failed=0
 
 expect 0 'allreduce: ' list
 expect 0 'recv_reduce_send <3 i2 >1 x2 by -1' show allreduce ring 4
+expect 0 'recv_reduce_send <3 i2 >1 x2 by -1' show all_reduce ring 4
 expect 0 'min_slots=2' show allreduce ring 4 --rank 0 --text
 expect 0 '"recv_reduce_copy_send"' show allreduce ring 4 --json
 expect 0 '<svg' show allreduce tree 8 --svg
