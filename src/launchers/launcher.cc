@@ -21,6 +21,38 @@ Status usage_error(std::string sentence) {
   return Status::error(Code::kInvalidUsage, std::move(sentence));
 }
 
+// Names for launch_variables(): those that users set, and those that launchers set.
+constexpr std::array kOwnNames{"WHORL_RANK", "WHORL_NRANKS", "WHORL_ADDRESS", "WHORL_PORT"};
+constexpr std::array kLauncherNames{"RANK",
+                                    "WORLD_SIZE",
+                                    "LOCAL_RANK",
+                                    "LOCAL_WORLD_SIZE",
+                                    "MASTER_ADDR",
+                                    "MASTER_PORT",
+                                    "TORCHELASTIC_RUN_ID",
+                                    "TORCHELASTIC_RESTART_COUNT",
+                                    "PMIX_RANK",
+                                    "PMIX_NAMESPACE",
+                                    "PMI_RANK",
+                                    "PMI_SIZE",
+                                    "PMI_FD",
+                                    "MPI_LOCALRANKID",
+                                    "MPI_LOCALNRANKS",
+                                    "OMPI_COMM_WORLD_RANK",
+                                    "OMPI_COMM_WORLD_SIZE",
+                                    "OMPI_COMM_WORLD_LOCAL_RANK",
+                                    "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                    "OMPI_MCA_ess_base_jobid",
+                                    "SLURM_PROCID",
+                                    "SLURM_STEP_NUM_TASKS",
+                                    "SLURM_NTASKS",
+                                    "SLURM_LOCALID",
+                                    "SLURM_JOB_ID",
+                                    "SLURM_STEP_ID",
+                                    "SLURM_RESTART_COUNT",
+                                    "SLURM_STEP_NUM_NODES",
+                                    "SLURM_STEP_NODELIST"};
+
 /// The environment with checked reads.
 class Variables {
  public:
@@ -267,6 +299,19 @@ Result<Launch> single_process(const Variables& variables, const Status& passed_o
 }
 
 } // namespace
+
+std::vector<LaunchVariable> launch_variables(const Environment& environment) {
+  const Variables variables(environment);
+  std::vector<LaunchVariable> found;
+  for (const char* const name : kOwnNames) {
+    found.push_back({name, std::nullopt});
+    if (variables.has(name)) found.back().value = variables.text(name);
+  }
+  for (const char* const name : kLauncherNames) {
+    if (variables.has(name)) found.push_back({name, variables.text(name)});
+  }
+  return found;
+}
 
 LaunchWorld process_world() {
   return {.environment = [](const char* name) -> const char* { return std::getenv(name); },

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,6 +43,16 @@ LaunchWorld process_world();
 /// launcher is left then, that is an error too, so that ranks of one job never take themselves for
 /// jobs of one rank.
 Result<Launch> detect_launch(const LaunchWorld& world = process_world());
+
+/// Variable that tells a process its rank, the number of ranks or where they meet.
+struct LaunchVariable {
+  std::string name;
+  std::optional<std::string> value; ///< nothing: it is not set, or empty
+};
+
+/// Returns the variables by which a user starts ranks without a launcher, and those that launchers
+/// have set. Names that no launcher reads are not in the list.
+std::vector<LaunchVariable> launch_variables(const Environment& environment);
 
 /// Returns rank 0's `value` on every rank, through the launch's store. Collective: all ranks make
 /// the same calls in the same order, and each call uses a new key. `value` matters on rank 0 only.

@@ -7,6 +7,7 @@
 #include <array>
 #include <string_view>
 
+#include "base/printable.h"
 #include "base/unknown_params.h"
 #include "comm/arrangement.h"
 #include "comm/setup.h"
@@ -40,6 +41,15 @@ json launcher() {
   const auto launch = detect_launch();
   if (!launch.ok()) return error(launch.status());
   return {{"name", launch->source}, {"rank", launch->rank}, {"nranks", launch->nranks}};
+}
+
+/// Returns each variable of launch_variables(), with null where it is not set.
+json variables_of_launchers() {
+  json found = json::array();
+  for (const LaunchVariable& one : launch_variables(process_world().environment)) {
+    found.push_back({{"name", one.name}, {"value", one.value ? json(*one.value) : json()}});
+  }
+  return found;
 }
 
 json addresses() {
@@ -144,6 +154,7 @@ json collect() {
              {"nccl_api", fmt::format("{}.{}.{}", WHORL_MAJOR, WHORL_MINOR, WHORL_PATCH)},
              {"features", features()},
              {"launcher", launcher()},
+             {"launch_variables", variables_of_launchers()},
              {"network", addresses()},
              {"variables", variables_in_force()},
              {"unknown_variables", describe_unknown_params(environ)}};
@@ -183,6 +194,13 @@ std::string to_text(const json& facts) {
     text += text_of_pair(facts["transports"], "one_process", "of one process");
     text += text_of_pair(facts["transports"], "one_host", "of one host");
     text += text_of_pair(facts["transports"], "two_hosts", "on two hosts");
+  }
+  text += "variables that start ranks, by hand or by a launcher\n";
+  for (const json& one : facts["launch_variables"]) {
+    const std::string name = one["name"];
+    text += one["value"].is_null()
+                ? fmt::format("  {} is not set\n", name)
+                : fmt::format("  {}={}\n", name, printable(one["value"].get<std::string>()));
   }
   text += "variables in force\n" + lines(facts["variables"], "none");
   if (!facts["unknown_variables"].empty()) {

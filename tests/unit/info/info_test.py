@@ -73,6 +73,19 @@ class Info(unittest.TestCase):
         self.assertEqual((1, 4), (found["launcher"]["rank"], found["launcher"]["nranks"]))
         self.assertIn("error", facts(WHORL_RANK="7", WHORL_NRANKS="2", status=1)["launcher"])
 
+    def test_names_the_variables_that_start_ranks(self):
+        unset = dict.fromkeys(("WHORL_RANK", "WHORL_NRANKS", "WHORL_ADDRESS", "WHORL_PORT"))
+        self.assertEqual(unset, self.launch_variables())
+        given = {"WHORL_RANK": "0", "WHORL_NRANKS": "1"}
+        self.assertEqual({**unset, **given}, self.launch_variables(**given))
+        self.assertEqual({**unset, "SLURM_PROCID": "3"}, self.launch_variables(SLURM_PROCID="3"))
+        text = ask(**given, SLURM_PROCID="3\n")
+        self.assertRegex(text, r"by a launcher\n  WHORL_RANK=0\n  WHORL_NRANKS=1\n  WHORL_ADDRESS is not set\n"
+                               r"  WHORL_PORT is not set\n  SLURM_PROCID=3 \nvariables in force\n")
+
+    def launch_variables(self, **variables):
+        return {one["name"]: one["value"] for one in facts(**variables)["launch_variables"]}
+
     def test_says_that_no_communicator_can_be_made(self):
         self.assertIn("WHORL_SLOT_BYTES", facts(WHORL_SLOT_BYTES="12", status=1)["settings"]["error"])
         self.assertIn("no communicator can be made", ask(WHORL_TRANSPORTS="smoke", status=1))

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 namespace whorl {
 namespace {
@@ -285,6 +286,44 @@ TEST_F(LauncherTest, HalfOfTorchrunIsNotOneRank) {
   EXPECT_THAT(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), HasSubstr("MASTER_ADDR is not set"));
   EXPECT_EQ(found({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).source, "no launcher");
   EXPECT_EQ(found(join(pmi1, {{"RANK", "0"}, {"WORLD_SIZE", "2"}})).source, "PMI-1");
+}
+
+TEST_F(LauncherTest, NamesTheVariablesThatUsersSetAndThoseOfLaunchers) {
+  const auto list = [](const Variables& variables) {
+    std::vector<std::string> lines;
+    for (const auto& [name, value] : launch_variables([&variables](const char* name) {
+           const auto found = variables.find(name);
+           return found == variables.end() ? nullptr : found->second.c_str();
+         })) {
+      lines.push_back(name + (value ? "=" + *value : ""));
+    }
+    return lines;
+  };
+  EXPECT_THAT(list({{"RANK", ""}, {"HOME", "/"}}),
+              testing::ElementsAre("WHORL_RANK", "WHORL_NRANKS", "WHORL_ADDRESS", "WHORL_PORT"));
+  EXPECT_THAT(list({{"WHORL_NRANKS", "2"}, {"WORLD_SIZE", "4"}}),
+              testing::ElementsAre("WHORL_RANK", "WHORL_NRANKS=2", "WHORL_ADDRESS", "WHORL_PORT",
+                                   "WORLD_SIZE=4"));
+}
+
+// A launcher whose variables are read has them in the list, too.
+TEST_F(LauncherTest, NamesEveryVariableThatIsRead) {
+  std::set<std::string> named;
+  launch_variables([&named](const char* name) {
+    named.insert(name);
+    return nullptr;
+  });
+  for (const Variables* const variables : {&torchrun, &pmix, &pmi1, &open_mpi, &slurm}) {
+    const Result<Launch> launch = detect_launch(
+        {.environment = [&](const char* name) -> const char* {
+           EXPECT_TRUE(named.count(name) > 0) << name << " is read and not named";
+           const auto found = variables->find(name);
+           return found == variables->end() ? nullptr : found->second.c_str();
+         },
+         .open_pmix = [&]() -> Result<StoreProcess> { return StoreProcess{.store = &pmix_store}; },
+         .open_pmi1 = [&](int) -> Result<KeyValue*> { return &pmi1_store; }});
+    EXPECT_TRUE(launch.ok()) << launch.status().message();
+  }
 }
 
 TEST_F(LauncherTest, ShareUsesANewKeyEachTime) {
