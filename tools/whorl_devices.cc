@@ -136,7 +136,7 @@ int run(int argc, char** argv) {
   if (supported == 0) all["why"] = whorlGetLastError(nullptr);
   add_devices(all);
   if (as_json) {
-    fmt::print("{}\n", all.dump(2));
+    fmt::print("{}\n", all.dump(2, ' ', false, json::error_handler_t::replace));
   } else {
     print(all);
   }

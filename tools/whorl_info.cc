@@ -24,7 +24,7 @@ int run(int argc, char** argv) {
       "WHORL_SECRET_FILE is not read.");
   if (const auto status = whorl::cli::parse(app, argc, argv)) return *status;
   const auto facts = whorl::info::collect();
-  fmt::print("{}", json ? facts.dump(2) + "\n" : whorl::info::to_text(facts));
+  fmt::print("{}", json ? whorl::info::to_json(facts) : whorl::info::to_text(facts));
   return facts.contains("settings") || facts["launcher"].contains("error") ? 1 : 0;
 }
 

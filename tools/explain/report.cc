@@ -183,7 +183,7 @@ std::string to_json(const Arguments& arguments, const std::vector<Row>& rows) {
     }
     document["rows"].push_back(std::move(entry));
   }
-  return document.dump(2) + "\n";
+  return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 } // namespace whorl::explain

@@ -162,6 +162,11 @@ json collect() {
   return facts;
 }
 
+std::string to_json(const json& facts) {
+  // Values of variables need not be UTF-8.
+  return facts.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
 std::string to_text(const json& facts) {
   std::string with, without;
   for (const auto& [name, there] : facts["features"].items()) {

@@ -10,7 +10,8 @@ namespace whorl::info {
 /// reason instead.
 nlohmann::json collect();
 
-/// Returns the text for people.
+/// Formats the facts, for programs as JSON and for people as text.
+std::string to_json(const nlohmann::json& facts);
 std::string to_text(const nlohmann::json& facts);
 
 } // namespace whorl::info

@@ -83,6 +83,9 @@ class Info(unittest.TestCase):
         self.assertRegex(text, r"by a launcher\n  WHORL_RANK=0\n  WHORL_NRANKS=1\n  WHORL_ADDRESS is not set\n"
                                r"  WHORL_PORT is not set\n  SLURM_PROCID=3 \nvariables in force\n")
 
+    def test_shows_values_that_are_not_utf_8(self):
+        self.assertEqual("\ufffd7", self.launch_variables(RANK="\udcff7")["RANK"])
+
     def launch_variables(self, **variables):
         return {one["name"]: one["value"] for one in facts(**variables)["launch_variables"]}
 
