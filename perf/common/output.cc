@@ -41,7 +41,7 @@ void draw(const std::string& arguments, const std::string& input) {
 
 } // namespace
 
-void require_outputs(const Options& options) {
+void require_outputs(const Options& options, std::size_t curves) {
   if (!options.json_file.empty()) {
     std::error_code error;
     const bool existed = // a link, too
@@ -53,7 +53,8 @@ void require_outputs(const Options& options) {
     // A run that fails leaves no empty file, which is no JSON.
     if (!existed) std::filesystem::remove(options.json_file, error);
   }
-  if (!options.plot_file.empty()) draw("--check " + quoted(options.plot_file), "");
+  if (!options.plot_file.empty())
+    draw("--check --curves " + std::to_string(curves) + " " + quoted(options.plot_file), "");
 }
 
 void write_outputs(const Options& options, const std::string& json) {

@@ -30,6 +30,30 @@ namespace {
 /// Exit status of a run with wrong results; launch() knows that the table shows them.
 constexpr int kWrongResults = 3;
 
+/// Returns the operators that are measured: kNone where a collective takes none.
+std::vector<Operator> operators_of(const Collective& collective, const Options& options) {
+  return collective.reduces ? options.operators : std::vector<Operator>{Operator::kNone};
+}
+
+/// Returns the number of roots that are measured.
+int count_roots(const Collective& collective, const Options& options, int nranks) {
+  return collective.has_root && options.root < 0 ? nranks : 1;
+}
+
+/// Returns the number of curves that --plot draws: of each combination of datatype, operator and
+/// root one for each side.
+std::size_t count_curves(const Collective& collective, const Options& options, int nranks) {
+  std::size_t pairs = 0;
+  for (DataType type : options.types) {
+    for (Operator op : operators_of(collective, options)) {
+      pairs += combines(info_of(type), op) ? 1U : 0U;
+    }
+  }
+  if (!options.workload.empty()) return pairs;
+  const std::size_t sides = collective.in_place && options.side == Side::kBoth ? 2 : 1;
+  return pairs * sides * static_cast<std::size_t>(count_roots(collective, options, nranks));
+}
+
 /// Refuses a run that would swap; every rank of this host needs `bytes`.
 void require_memory(std::size_t bytes, const std::vector<RankInfo>& everyone,
                     const RankInfo& self) {
@@ -76,12 +100,13 @@ class Measurement {
         sweep ? 2 * Runner::bytes_per_rank(collective_, options_, sizes, session_.nranks())
               : replay_bytes(options_);
     require_memory(buffer_bytes, job_.ranks, self);
-    if (session_.is_first() && launcher_name() != nullptr) require_outputs(options_);
+    if (session_.is_first() && launcher_name() != nullptr) {
+      require_outputs(options_, count_curves(collective_, options_, session_.nranks()));
+    }
     session_.barrier(); // no rank allocates before all have read the available memory
     print(format_header(collective_.name, options_, job_));
 
-    const std::vector<Operator> operators =
-        collective_.reduces ? options_.operators : std::vector<Operator>{Operator::kNone};
+    const std::vector<Operator> operators = operators_of(collective_, options_);
     if (sweep) {
       run_cycles(sizes, operators);
     } else {
@@ -118,8 +143,8 @@ class Measurement {
   void run_cycles(const std::vector<std::size_t>& sizes, const std::vector<Operator>& operators) {
     Runner runner(collective_, options_, session_, sizes);
     std::vector<int> roots{std::max(options_.root, 0)};
-    if (collective_.has_root && options_.root < 0) {
-      for (int root = 1; root < session_.nranks(); ++root) roots.push_back(root);
+    for (int root = 1; root < count_roots(collective_, options_, session_.nranks()); ++root) {
+      roots.push_back(root);
     }
     bool correct = true;
     for (int cycle = 1; (options_.cycles == 0 || cycle <= options_.cycles) && correct; ++cycle) {
@@ -291,7 +316,7 @@ int run_program(const Collective& collective, int argc, const char* const* argv)
   }
   if (launcher_name() == nullptr) { // under a launcher, the first rank does so
     try {
-      require_outputs(options);
+      require_outputs(options, count_curves(collective, options, options.ranks));
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s: %s\n", collective.name, error.what());
       return 1;

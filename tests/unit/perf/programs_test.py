@@ -201,6 +201,28 @@ class Sweeps(Programs):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertGreater(os.path.getsize(path), 5000)
 
+    def test_a_plot_has_no_more_curves_than_can_be_told_apart(self):
+        if run(["python3", str(FOLDER / "plot.py"), "--check", "x.png"]).returncode != 0:
+            self.skipTest("no matplotlib")
+        with tempfile.TemporaryDirectory() as folder:
+            path, json_path = os.path.join(folder, "out.svg"), os.path.join(folder, "out.json")
+            flags = ["--ranks", "2", "--sizes", "8,64", "-n", "2", "-w", "0"]
+            for name, more, curves in (("all_reduce", ["-d", "all", "-o", "all"], 230),
+                                       ("all_gather", ["-d", "all"], 30),
+                                       ("broadcast", ["-d", "all", "-r", "all"], 60)):
+                done = run([program(name), *flags, *more, "--plot", path])
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertIn(f"{curves} curves cannot be told apart, 20 can; choose a datatype by -d", done.stderr)
+                self.assertFalse(os.path.exists(path))
+            done = run([program("all_gather"), *flags, "-d", "all", "--side", "out", "--plot", path])
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.good([program("all_gather"), *flags, "-d", "all", "-J", json_path])
+            with open(json_path, encoding="utf-8") as recorded:
+                done = subprocess.run(["python3", str(FOLDER / "plot.py"), path], stdin=recorded, capture_output=True,
+                                      text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("30 curves cannot be told apart", done.stderr)
+
     def test_a_workload(self):
         result = run([program("all_reduce"), "--ranks", "2", "--workload", "resnet50", "-n", "1", "-w",
                       "0"])
