@@ -87,8 +87,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& help_or_version) {
     return app.exit(help_or_version);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "whorl-perf: %s (whorl-perf -h lists the collectives and flags.)\n",
-                 error.what());
+    std::fprintf(stderr, "whorl-perf: %s\n", app.refusal(error).c_str());
     return 2;
   }
   std::fputs("whorl-perf: the collective must be the first argument.\n", stderr);

@@ -408,7 +408,7 @@ int run(int argc, char** argv) {
       return fail(kBadInput,
                   "A command is required first: list, show or verify; --help lists them.");
     }
-    return fail(kBadInput, std::string(error.what()));
+    return fail(kBadInput, app.refusal(error));
   }
   if (*list_command) return list();
   if (*show_command) return show(arguments, svg->count() > 0);

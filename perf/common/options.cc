@@ -115,7 +115,7 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
     app.exit(help_or_version, text);
     return Exit{0, text.str()};
   } catch (const CLI::ParseError& error) {
-    return refuse(std::string(error.what()) + " (" + name + " -h lists the flags.)");
+    return refuse(app.refusal(error));
   }
 
   if (!parse_size(texts.min_bytes, &options.min_bytes)) {

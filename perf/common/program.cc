@@ -301,9 +301,11 @@ std::string called(const Collective& collective, const std::string& word) {
 int run_program(const Collective& collective, int argc, const char* const* argv) {
   occupy_standard_streams();
   const bool has_workloads = std::strcmp(collective.name, "all_reduce_perf") == 0;
-  auto parsed = parse(argc, argv, called(collective, argv[0]), has_workloads,
+  const std::string name = called(collective, argv[0]);
+  auto parsed = parse(argc, argv, name, has_workloads,
                       static_cast<int>(std::thread::hardware_concurrency()), collective.uneven);
   if (const Exit* end = std::get_if<Exit>(&parsed)) {
+    if (end->code != 0) std::fprintf(stderr, "%s: ", name.c_str());
     std::fputs(end->text.c_str(), end->code == 0 ? stdout : stderr);
     return end->code;
   }

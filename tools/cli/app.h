@@ -21,6 +21,15 @@ class App : public CLI::App {
   App(std::string description, const std::string& name) : CLI::App(std::move(description), name) {
     set_version_flag("--version", name + " " + release(), "Print the version and exit");
   }
+
+  /// Returns the sentence that refuses a command line, without the program's name.
+  std::string refusal(const CLI::ParseError& error) const {
+    std::string sentence = error.what();
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) { // CLI11 names them backwards
+      sentence = "there is no option or argument " + CLI::detail::join(remaining(true), " ");
+    }
+    return sentence + " (" + get_name() + " --help lists the options)";
+  }
 };
 
 } // namespace whorl::cli

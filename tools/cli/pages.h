@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "tools/cli/app.h"
+
 namespace whorl::cli {
 
 /// Returns the manual page of a program, as roff source: the texts of its --help.
@@ -22,6 +24,6 @@ std::optional<std::string> page_for(const CLI::App& app, int argc, const char* c
 /// Parses a command line. Returns the exit status if the program is over: 0 after a page of
 /// page_for(), the help or the version, which have been printed; 2 after wrong arguments, with a
 /// sentence on stderr.
-std::optional<int> parse(CLI::App& app, int argc, char** argv);
+std::optional<int> parse(App& app, int argc, char** argv);
 
 } // namespace whorl::cli

@@ -177,7 +177,7 @@ std::optional<Arguments> parse(int argc, const char* const* argv, Exit& exit) {
     std::ostringstream out, err;
     const int code = app.exit(error, out, err);
     exit = code == 0 ? Exit{0, out.str()}
-                     : Exit{kBadInput, fmt::format("whorl-explain: {}\n", error.what())};
+                     : Exit{kBadInput, fmt::format("whorl-explain: {}\n", app.refusal(error))};
     return std::nullopt;
   }
   arguments.given = std::any_of(costs.begin(), costs.end(),

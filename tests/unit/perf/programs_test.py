@@ -295,8 +295,8 @@ class Refusals(Programs):
         self.assertEqual(errors, "")
 
     def test_sentences_name_the_program_as_it_was_called(self):
-        for name, expected in ((program("all_reduce"), "(all_reduce_perf -h"),
-                               ("all_reduce", "(whorl-perf all_reduce -h")):
+        for name, expected in ((program("all_reduce"), "(all_reduce_perf --help"),
+                               ("all_reduce", "(whorl-perf all_reduce --help")):
             done = subprocess.run([name, "--frobnicate"], executable=program("all_reduce"), env=ENVIRONMENT,
                                   capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 2)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""usage: version_test.py VERSION PROGRAM...: each program says its name and the version of whorl, in --version and in
-its manual page."""
+"""usage: programs_test.py VERSION PROGRAM...: what all programs do alike. Each says its name and the version of whorl,
+in --version and in its manual page, and refuses options that it does not know."""
 import pathlib
 import subprocess
 import sys
@@ -29,6 +29,19 @@ class Version(unittest.TestCase):
             page = output(program, "--generate", "man")
             self.assertIn(f'"whorl {VERSION}"', page)
             self.assertIn("\\-\\-version", page)
+
+
+class Refusal(unittest.TestCase):
+    def test_names_the_program_and_the_options_in_their_order(self):
+        for program in PROGRAMS:
+            name = pathlib.Path(program).name
+            first = {"whorl-explain": ["allreduce"], "whorl-schedule": ["list"], "whorl-perf": ["all_reduce"]}
+            done = subprocess.run([program, *first.get(name, []), "--one", "--two"], capture_output=True, text=True,
+                                  timeout=60, check=False)
+            name += " all_reduce" * (name == "whorl-perf")
+            self.assertEqual((2, ""), (done.returncode, done.stdout))
+            self.assertEqual(f"{name}: there is no option or argument --one --two ({name} --help lists the options)\n",
+                             done.stderr)
 
 
 if __name__ == "__main__":
