@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include "tools/cli/app.h"
 #include "tools/cli/pages.h"
 #include "tools/cli/program.h"
+#include "tools/cli/terminal.h"
 #include "tools/stat/processes.h"
 #include "tools/stat/skew.h"
 #include "tools/stat/table.h"
@@ -53,9 +55,11 @@ int answer(const Arguments& arguments, bool first) {
     return kFailed;
   }
   if (found->ranks.empty()) {
-    const std::string where = arguments.pids.empty()
-                                  ? "any process"
-                                  : fmt::format("process {}", fmt::join(arguments.pids, ", "));
+    const std::string where =
+        arguments.pids.empty()
+            ? "any process"
+            : fmt::format("process {}; its children may have some, and without a pid all are shown",
+                          fmt::join(arguments.pids, ", "));
     fmt::print(stderr, "whorl-stat: there is no communicator in {}\n", where);
     if (first) say_where(*found);
     return kFailed;
@@ -106,7 +110,7 @@ int run(int argc, char** argv) {
     const timespec pause{whole,
                          static_cast<long>((arguments.watch_s - static_cast<double>(whole)) * 1e9)};
     ::nanosleep(&pause, nullptr);
-    fmt::print("\x1b[H\x1b[2J"); // clears the terminal
+    fmt::print("{}", cli::can_clear(STDOUT_FILENO) ? "\x1b[H\x1b[2J" : "\n");
     status = answer(arguments, false);
   }
   return status;

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "tools/cli/terminal.h"
+
 namespace perf {
 
 Progress::Progress(std::vector<std::size_t> sizes) : sizes_(std::move(sizes)) {}
@@ -33,7 +35,7 @@ void Progress::step() {
   ++done_;
   const double left = estimate(sizes_, done_, seconds_since(row_began_));
   row_began_ = now;
-  const bool terminal = isatty(STDERR_FILENO) != 0;
+  const bool terminal = whorl::cli::can_clear(STDERR_FILENO);
   if (terminal && done_ == sizes_.size()) {
     clear();
   } else if (terminal && left >= 1) {
@@ -46,7 +48,7 @@ void Progress::step() {
 }
 
 void Progress::clear() const {
-  if (isatty(STDERR_FILENO) != 0) std::fputs("\r\033[K", stderr);
+  if (whorl::cli::can_clear(STDERR_FILENO)) std::fputs("\r\033[K", stderr);
 }
 
 } // namespace perf

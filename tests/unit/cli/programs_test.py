@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """usage: programs_test.py VERSION PROGRAM...: what all programs do alike. Each says its name and the version of whorl,
 in --version and in its manual page, and refuses options that it does not know."""
+import os
 import pathlib
+import pty
 import subprocess
 import sys
 import unittest
@@ -42,6 +44,52 @@ class Refusal(unittest.TestCase):
             self.assertEqual((2, ""), (done.returncode, done.stdout))
             self.assertEqual(f"{name}: there is no option or argument --one --two ({name} --help lists the options)\n",
                              done.stderr)
+
+
+def named(name):
+    return next((program for program in PROGRAMS if pathlib.Path(program).name == name), None)
+
+
+@unittest.skipIf(None in (named("whorl-stat"), named("all_reduce_perf")), "not all programs are built")
+class Terminal(unittest.TestCase):
+    def on_terminal(self, kind):
+        """Returns what a run of two seconds writes to a terminal of this kind."""
+        terminal, other_end = pty.openpty()
+        command = [named("all_reduce_perf"), "--ranks", "2", "--sizes", "8,64", "-n", "2", "-N", "3"]
+        with subprocess.Popen(command, stdout=other_end, stderr=other_end, env={**os.environ, "TERM": kind}) as run:
+            os.close(other_end)
+            text = b""
+            try:
+                while some := os.read(terminal, 65536):
+                    text += some
+            except OSError:  # the program has closed its end
+                pass
+            self.assertEqual(0, run.wait(timeout=60), text)
+        os.close(terminal)
+        return text
+
+    def test_a_dumb_one_is_sent_no_control_sequences(self):
+        self.assertIn(b"\x1b[", self.on_terminal("xterm"))
+        self.assertNotIn(b"\x1b", self.on_terminal("dumb"))
+
+    def test_a_pipe_is_sent_no_control_sequences(self):
+        command = [named("all_reduce_perf"), "--ranks", "2", "--sizes", "8", "-N", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+            ranks = []
+            for line in run.stdout:
+                if line.startswith("#  Rank"):
+                    ranks.append(line.split()[4])
+                if line.startswith("# Cycle"):
+                    break
+            watch = subprocess.Popen([named("whorl-stat"), "--watch", "0.1", *ranks], stdout=subprocess.PIPE, text=True)
+            text = ""
+            while text.count("communicator ") < 3:  # tables
+                text += watch.stdout.readline()
+            watch.terminate()
+            watch.communicate()
+            run.terminate()
+            run.communicate()
+        self.assertNotIn("\x1b", text)
 
 
 if __name__ == "__main__":

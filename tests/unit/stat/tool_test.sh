@@ -6,7 +6,7 @@ failed=0
 . "$(dirname "$0")/../../support/expect.sh"
 
 expect 0 'Usage' --help
-expect 2 "there is no communicator in process $$" $$
+expect 2 "there is no communicator in process $$; its children may have some" $$
 expect 2 "there is no communicator in process $$, $$" $$ $$
 expect 2 'process 4194304 does not exist' 4194304
 expect 2 'x not in range' x
