@@ -15,6 +15,7 @@
 #include "perf/common/flags.h"
 #include "tools/cli/app.h"
 #include "tools/cli/pages.h"
+#include "tools/cli/program.h"
 
 namespace {
 
@@ -58,9 +59,7 @@ int start(const std::string& collective, char** argv) {
   return 2;
 }
 
-} // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   const auto names = collectives();
   if (std::string named = argc > 1 ? find(names, argv[1]) : ""; !named.empty()) {
     argv[1] = named.data();
@@ -93,3 +92,7 @@ int main(int argc, char** argv) {
   std::fputs("whorl-perf: the collective must be the first argument.\n", stderr);
   return 2;
 }
+
+} // namespace
+
+int main(int argc, char** argv) { return whorl::cli::run_program("whorl-perf", run, argc, argv); }

@@ -305,8 +305,12 @@ int run_program(const Collective& collective, int argc, const char* const* argv)
   auto parsed = parse(argc, argv, name, has_workloads,
                       static_cast<int>(std::thread::hardware_concurrency()), collective.uneven);
   if (const Exit* end = std::get_if<Exit>(&parsed)) {
-    if (end->code != 0) std::fprintf(stderr, "%s: ", name.c_str());
-    std::fputs(end->text.c_str(), end->code == 0 ? stdout : stderr);
+    if (end->code != 0) {
+      std::fprintf(stderr, "%s: %s", name.c_str(), end->text.c_str());
+    } else if (std::fputs(end->text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+      std::fprintf(stderr, "%s: cannot write the output: %s\n", name.c_str(), std::strerror(errno));
+      return 2;
+    }
     return end->code;
   }
   Options& options = std::get<Options>(parsed);

@@ -45,6 +45,15 @@ class Refusal(unittest.TestCase):
             self.assertEqual(f"{name}: there is no option or argument --one --two ({name} --help lists the options)\n",
                              done.stderr)
 
+    def test_of_a_full_disk_is_reported(self):
+        for program in PROGRAMS:
+            for option in ("--help", "--version"):
+                with open("/dev/full", "w", encoding="utf-8") as full:
+                    done = subprocess.run([program, option], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+                                          check=False)
+                self.assertEqual(2, done.returncode, program)
+                self.assertIn(f"{pathlib.Path(program).name}: cannot write the output", done.stderr)
+
 
 def named(name):
     return next((program for program in PROGRAMS if pathlib.Path(program).name == name), None)
