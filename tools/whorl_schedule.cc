@@ -1,6 +1,7 @@
 // whorl-schedule: lists, shows, draws and verifies the schedules of the registered algorithms.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,6 +1,7 @@
 // whorl-stat: shows what the ranks of this machine are doing, whom they wait for, and why.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
 #include "topology/svg_box.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,7 @@
 #include "comm/setup_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>

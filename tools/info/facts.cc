@@ -1,6 +1,7 @@
 #include "tools/info/facts.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
