@@ -13,9 +13,9 @@ inline constexpr int kTimeoutMs = 30 * 60 * 1000;
 whorlConfig_t default_config() noexcept;
 
 /// Translates the options of a program that may be older or newer than this library: reads at most
-/// `config->size` bytes and takes the rest as unset. `out` points into `config`'s strings. Returns
-/// ncclSuccess, or an error that has been reported.
-ncclResult_t translate(const char* function, const ncclConfig_t& config,
-                       whorlConfig_t& out) noexcept;
+/// `config.size` bytes and takes the rest as unset. The result points into `config`'s strings.
+/// whorl checks it: a rank with wrong options has to tell the others, and the library knows where
+/// they meet.
+whorlConfig_t translate(const ncclConfig_t& config) noexcept;
 
 } // namespace whorl_nccl

@@ -10,13 +10,20 @@ using namespace whorl_nccl; // NOLINT: joins the names of both libraries
 
 namespace {
 
-/// Translated options of a program, or the default configuration.
-struct Options {
-  whorlConfig_t value = default_config();
+/// Options of a program for whorl.
+class Options {
+ public:
+  explicit Options(const ncclConfig_t* config) noexcept
+      : given_(config != nullptr), value_(given_ ? translate(*config) : default_config()) {}
 
-  ncclResult_t read(const char* function, const ncclConfig_t* config) noexcept {
-    return config == nullptr ? ncclSuccess : translate(function, *config, value);
-  }
+  /// Returns the options, or those of a program without options.
+  whorlConfig_t* get() noexcept { return &value_; }
+  /// Returns the options, or null, with which a child inherits those of its parent.
+  whorlConfig_t* of_child() noexcept { return given_ ? &value_ : nullptr; }
+
+ private:
+  bool given_;
+  whorlConfig_t value_;
 };
 
 whorlUniqueId inner(const ncclUniqueId& id) noexcept {
@@ -25,30 +32,21 @@ whorlUniqueId inner(const ncclUniqueId& id) noexcept {
   return out;
 }
 
-ncclResult_t init(const char* function, ncclComm_t* comm, int nranks, const ncclUniqueId& id,
-                  int rank, const ncclConfig_t* config) noexcept {
+ncclResult_t init(ncclComm_t* comm, int nranks, const ncclUniqueId& id, int rank,
+                  const ncclConfig_t* config) noexcept {
   find_driver();
-  Options options;
-  if (const ncclResult_t result = options.read(function, config); result != ncclSuccess) {
-    return result;
-  }
-  return report(
-      whorlCommInitRankConfig(whorl_nccl::inner(comm), nranks, inner(id), rank, &options.value));
+  return report(whorlCommInitRankConfig(whorl_nccl::inner(comm), nranks, inner(id), rank,
+                                        Options(config).get()));
 }
 
 ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, ncclComm_t* newcomm,
                     const ncclConfig_t* config, int flags) {
-  constexpr const char* kName = "ncclCommShrink";
   // Without a list whorl finds the dead by itself; NCCL does not.
   if (excluded == nullptr || excluded_count < 1) {
     return fail_in_group(ncclInvalidArgument, "ncclCommShrink: excludeRanksList is empty");
   }
-  Options options;
-  if (const auto bad = options.read(kName, config); bad != ncclSuccess) return bad;
-  // Without options the child inherits those of its parent.
   return report(whorlCommShrink(whorl_nccl::inner(comm), excluded, excluded_count,
-                                whorl_nccl::inner(newcomm),
-                                config == nullptr ? nullptr : &options.value, flags));
+                                whorl_nccl::inner(newcomm), Options(config).of_child(), flags));
 }
 
 } // namespace
@@ -59,26 +57,22 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * uniqueId)) {
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRank,
                   (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank)) {
-  return init("ncclCommInitRank", comm, nranks, commId, rank, nullptr);
+  return init(comm, nranks, commId, rank, nullptr);
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankConfig,
                   (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank,
                    ncclConfig_t* config)) {
-  return init("ncclCommInitRankConfig", comm, nranks, commId, rank, config);
+  return init(comm, nranks, commId, rank, config);
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankScalable,
                   (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds,
                    ncclConfig_t* config)) {
   find_driver();
-  Options options;
-  if (const auto bad = options.read("ncclCommInitRankScalable", config); bad != ncclSuccess) {
-    return bad;
-  }
   return report(whorlCommInitRankScalable(inner(newcomm), nranks, myrank, nId,
                                           reinterpret_cast<whorlUniqueId*>(commIds),
-                                          &options.value));
+                                          Options(config).get()));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitAll,
@@ -95,11 +89,8 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitAll,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommSplit,
                   (ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
                    ncclConfig_t* config)) {
-  Options options;
-  if (const auto bad = options.read("ncclCommSplit", config); bad != ncclSuccess) return bad;
-  // Without options the child inherits those of its parent.
-  return report(whorlCommSplit(inner(comm), color, key, inner(newcomm),
-                               config == nullptr ? nullptr : &options.value));
+  return report(
+      whorlCommSplit(inner(comm), color, key, inner(newcomm), Options(config).of_child()));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommShrink,
@@ -122,10 +113,8 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommGrow,
                   (ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank,
                    ncclComm_t* newcomm, ncclConfig_t* config)) {
   find_driver();
-  Options options;
-  if (const auto bad = options.read("ncclCommGrow", config); bad != ncclSuccess) return bad;
   return report(whorlCommGrow(inner(comm), nRanks, reinterpret_cast<const whorlUniqueId*>(uniqueId),
-                              rank, inner(newcomm), &options.value));
+                              rank, inner(newcomm), Options(config).get()));
 }
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommFinalize, (ncclComm_t comm)) {

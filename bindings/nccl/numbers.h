@@ -25,6 +25,9 @@ static_assert(static_cast<int>(ncclBfloat16) == whorlBfloat16);
 static_assert(static_cast<int>(ncclFloat8e4m3) == whorlFloat8e4m3);
 static_assert(static_cast<int>(ncclFloat8e5m2) == whorlFloat8e5m2);
 static_assert(static_cast<int>(WHORL_FIRST_USER_OP) >= ncclNumOps);
+// A program counts NCCL's types by the ncclNumTypes of its own header, which this library never
+// changes: whorlNumTypes counts whorl's types, too, and no function takes or returns either.
+static_assert(static_cast<int>(whorlNumTypes) >= ncclNumTypes);
 
 /// Returns whorl's datatype, or nullopt if NCCL has no type with this number.
 inline std::optional<whorlDataType_t> inner_type(ncclDataType_t type) noexcept {

@@ -73,6 +73,7 @@ constexpr std::string_view kNames[] = {
     "NCCL_SHRINK_DEFAULT",
     "NCCL_SHRINK_ABORT",
     "NCCL_REVOKE_DEFAULT",
+    "NCCL_CONFIG_INITIALIZER",
     "NCCL_SIM_INFO_INITIALIZER"};
 
 /// Replaces the names in a sentence of whorl by those that the program knows.

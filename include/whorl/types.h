@@ -182,8 +182,8 @@ typedef struct {
   { sizeof(whorlSimInfo_t), WHORL_SIM_INFO_MAGIC, WHORL_VERSION_CODE, WHORL_UNDEF_FLOAT }
 
 /// Options of one communicator. Start from #WHORL_CONFIG_INITIALIZER; a field left at
-/// `WHORL_CONFIG_UNDEF_*` takes its default. The fields up to `nvlinkCentricSched` are NCCL's;
-/// those that have no meaning on host memory are accepted and ignored.
+/// `WHORL_CONFIG_UNDEF_*` takes its default. The fields up to `nvlinkCentricSched` are NCCL's, and
+/// have its bounds; those that have no meaning on host memory are checked and ignored.
 typedef struct {
   size_t size;          ///< set by the initializer; do not touch
   unsigned int magic;   ///< set by the initializer; do not touch

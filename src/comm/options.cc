@@ -56,6 +56,40 @@ Status check_encryptable(const std::vector<std::string>& transports, const std::
   return {};
 }
 
+/// Checks the numbers of a config by the rules of NCCL, also those without a meaning on host
+/// memory: a program that gets one wrong learns it here, whichever library it runs with.
+Status check_numbers(const whorlConfig_t& given) {
+  struct Bounds {
+    const char* field;
+    int value, low, high;
+  };
+  for (const Bounds& each :
+       {Bounds{"blocking", given.blocking, 0, 1},
+        Bounds{"cgaClusterSize", given.cgaClusterSize, 0, 8},
+        Bounds{"minCTAs", given.minCTAs, 1, INT_MAX}, Bounds{"maxCTAs", given.maxCTAs, 1, INT_MAX},
+        Bounds{"splitShare", given.splitShare, 0, 1},
+        Bounds{"collnetEnable", given.collnetEnable, 0, 1},
+        Bounds{"CTAPolicy", given.CTAPolicy, 0, 3}, Bounds{"shrinkShare", given.shrinkShare, 0, 1},
+        Bounds{"nvlsCTAs", given.nvlsCTAs, 1, INT_MAX},
+        Bounds{"nChannelsPerNetPeer", given.nChannelsPerNetPeer, 1, INT_MAX},
+        Bounds{"nvlinkCentricSched", given.nvlinkCentricSched, 0, 1},
+        Bounds{"timeoutMs", given.timeoutMs, 1, INT_MAX}}) {
+    if (each.value == WHORL_CONFIG_UNDEF_INT) continue;
+    if (each.value >= each.low && each.value <= each.high) continue;
+    return Status::error(
+        Code::kInvalidArgument,
+        fmt::format("config.{} is {}; it must be {}", each.field, each.value,
+                    each.high == INT_MAX ? fmt::format("at least {}", each.low)
+                                         : fmt::format("from {} to {}", each.low, each.high)));
+  }
+  const bool both_set =
+      given.minCTAs != WHORL_CONFIG_UNDEF_INT && given.maxCTAs != WHORL_CONFIG_UNDEF_INT;
+  if (!both_set || given.minCTAs <= given.maxCTAs) return {};
+  return Status::error(Code::kInvalidArgument,
+                       fmt::format("config.minCTAs is {}, more than config.maxCTAs, {}",
+                                   given.minCTAs, given.maxCTAs));
+}
+
 } // namespace
 
 Result<Options> Options::from_environment() {
@@ -172,26 +206,17 @@ Result<Options> make_options(const whorlConfig_t* config) {
   // A caller that was built with an older header has a shorter structure.
   std::memcpy(&given, config, std::min(config->size, sizeof given));
 
-  const auto bounded = [](const char* field, int value, int low, int high, auto& out) -> Status {
-    if (value == WHORL_CONFIG_UNDEF_INT) return {};
-    if (value < low || value > high) {
-      return Status::error(
-          Code::kInvalidArgument,
-          fmt::format("config.{} is {}; it must be from {} to {}", field, value, low, high));
-    }
-    out = value;
-    return {};
+  WHORL_TRY(check_numbers(given));
+  const auto set = [](int value, int& out) {
+    if (value != WHORL_CONFIG_UNDEF_INT) out = value;
   };
-  int timeout_ms = 0;
-  int min_channels = 1, ignored = 0; // blocking() reads that field
-  WHORL_TRY(bounded("blocking", given.blocking, 0, 1, ignored));
-  WHORL_TRY(bounded("maxCTAs", given.maxCTAs, 1, 1024, options->max_channels));
-  WHORL_TRY(
-      bounded("nChannelsPerNetPeer", given.nChannelsPerNetPeer, 1, 16, options->max_channels));
+  int timeout_ms = 0, min_channels = 1;
+  set(given.maxCTAs, options->max_channels);
+  set(given.nChannelsPerNetPeer, options->max_channels);
   options->max_channels = std::clamp(options->max_channels, 2, 16);
-  WHORL_TRY(bounded("minCTAs", given.minCTAs, 1, 1024, min_channels));
+  set(given.minCTAs, min_channels);
   options->channels = std::min(std::max(options->channels, min_channels), options->max_channels);
-  WHORL_TRY(bounded("timeoutMs", given.timeoutMs, 1, INT_MAX, timeout_ms));
+  set(given.timeoutMs, timeout_ms);
   if (timeout_ms > 0) options->timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
   if (given.memoryBudget != 0) options->memory_budget = given.memoryBudget;
   const std::string_view net = given.netName != nullptr ? given.netName : "tcp";

@@ -63,9 +63,9 @@ int main() {
   EXPECT_REFUSED(ncclInvalidArgument, all_reduce(kNoType, ncclSum));
   EXPECT_REFUSED(ncclInvalidArgument, all_reduce(ncclInt, kNoOperator));
   EXPECT_REFUSED(ncclInvalidArgument, ncclRedOpDestroy(kNoOperator, comm));
-  EXPECT_REFUSED(ncclInvalidArgument, ncclCommInitRankConfig(&comm, 1, id, 0, &unset));
-  EXPECT_REFUSED(ncclInvalidArgument, ncclCommInitRankConfig(&comm, 1, id, 0, &wrong));
-  EXPECT_REFUSED(ncclInvalidArgument, ncclCommInitRankConfig(&comm, 1, id, 0, &crossed));
+  EXPECT_REFUSED(ncclSystemError, ncclCommInitRankConfig(&comm, 1, id, 0, &unset));
+  EXPECT_REFUSED(ncclSystemError, ncclCommInitRankConfig(&comm, 1, id, 0, &wrong));
+  EXPECT_REFUSED(ncclSystemError, ncclCommInitRankConfig(&comm, 1, id, 0, &crossed));
   EXPECT_REFUSED(ncclInvalidArgument, ncclCommShrink(comm, nullptr, 0, &comm, nullptr, 0));
   EXPECT_REFUSED(ncclSystemError, ncclCommGrow(comm, 2, nullptr, 0, &comm, nullptr));
   EXPECT_REFUSED(ncclSystemError, ncclCommWindowDeregister(comm, window));

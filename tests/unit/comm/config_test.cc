@@ -30,9 +30,16 @@ struct Field {
 };
 constexpr Field kFields[] = {
     {"blocking", &whorlConfig_t::blocking, 0, 1},
-    {"minCTAs", &whorlConfig_t::minCTAs, 1, 1024},
-    {"maxCTAs", &whorlConfig_t::maxCTAs, 1, 1024},
-    {"nChannelsPerNetPeer", &whorlConfig_t::nChannelsPerNetPeer, 1, 16},
+    {"cgaClusterSize", &whorlConfig_t::cgaClusterSize, 0, 8},
+    {"minCTAs", &whorlConfig_t::minCTAs, 1, INT_MAX},
+    {"maxCTAs", &whorlConfig_t::maxCTAs, 1, INT_MAX},
+    {"splitShare", &whorlConfig_t::splitShare, 0, 1},
+    {"collnetEnable", &whorlConfig_t::collnetEnable, 0, 1},
+    {"CTAPolicy", &whorlConfig_t::CTAPolicy, 0, 3},
+    {"shrinkShare", &whorlConfig_t::shrinkShare, 0, 1},
+    {"nvlsCTAs", &whorlConfig_t::nvlsCTAs, 1, INT_MAX},
+    {"nChannelsPerNetPeer", &whorlConfig_t::nChannelsPerNetPeer, 1, INT_MAX},
+    {"nvlinkCentricSched", &whorlConfig_t::nvlinkCentricSched, 0, 1},
     {"timeoutMs", &whorlConfig_t::timeoutMs, 1, INT_MAX},
 };
 
@@ -56,10 +63,11 @@ TEST_F(ConfigTest, FieldsOutsideTheirBoundsAreRefused) {
       const auto options = make_options(&config);
       ASSERT_FALSE(options.ok()) << field.name << " " << value;
       EXPECT_EQ(options.status().code(), Code::kInvalidArgument);
-      EXPECT_EQ(options.status().message(), std::string("config.") + field.name + " is " +
-                                                std::to_string(value) + "; it must be from " +
-                                                std::to_string(field.low) + " to " +
-                                                std::to_string(field.high));
+      const std::string low = std::to_string(field.low), high = std::to_string(field.high);
+      EXPECT_EQ(options.status().message(),
+                std::string("config.") + field.name + " is " + std::to_string(value) +
+                    "; it must be " +
+                    (field.high == INT_MAX ? "at least " + low : "from " + low + " to " + high));
     }
   }
 }
@@ -111,7 +119,7 @@ TEST_F(ConfigTest, ChannelsOfAConfigAreBroughtTogether) {
   constexpr int kUnset = WHORL_CONFIG_UNDEF_INT;
   for (const Case& c : {Case{kUnset, kUnset, kUnset, 1, 2}, Case{kUnset, 1, kUnset, 1, 2},
                         Case{kUnset, 1024, kUnset, 1, 16}, Case{1024, kUnset, kUnset, 2, 2},
-                        Case{8, 4, kUnset, 4, 4}, Case{3, 8, kUnset, 3, 8},
+                        Case{3, 8, kUnset, 3, 8}, Case{8, kUnset, 4, 4, 4},
                         Case{1024, 1024, kUnset, 16, 16}, Case{kUnset, 4, 6, 1, 6}}) {
     whorlConfig_t config = initial();
     config.minCTAs = c.min;
@@ -124,14 +132,19 @@ TEST_F(ConfigTest, ChannelsOfAConfigAreBroughtTogether) {
   }
 }
 
-TEST_F(ConfigTest, FieldsWithoutMeaningOnHostMemoryAreIgnored) {
+TEST_F(ConfigTest, ALeastNumberOfChannelsAboveTheLargestIsRefused) {
   whorlConfig_t config = initial();
-  for (int whorlConfig_t::*const member :
-       {&whorlConfig_t::cgaClusterSize, &whorlConfig_t::splitShare, &whorlConfig_t::trafficClass,
-        &whorlConfig_t::collnetEnable, &whorlConfig_t::CTAPolicy, &whorlConfig_t::shrinkShare,
-        &whorlConfig_t::nvlsCTAs, &whorlConfig_t::nvlinkCentricSched}) {
-    config.*member = -77;
-  }
+  config.minCTAs = 8;
+  config.maxCTAs = 4;
+  const auto options = make_options(&config);
+  ASSERT_FALSE(options.ok());
+  EXPECT_EQ(options.status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(options.status().message(), "config.minCTAs is 8, more than config.maxCTAs, 4");
+}
+
+TEST_F(ConfigTest, AnyTrafficClassIsIgnored) {
+  whorlConfig_t config = initial();
+  config.trafficClass = -77;
   const auto options = make_options(&config);
   EXPECT_TRUE(options.ok()) << options.status().message();
 }
