@@ -17,29 +17,32 @@ using namespace whorl::capi; // NOLINT
 
 namespace {
 
-Status check_ranks(const char* function, const void* out, int nranks, int rank) {
-  if (out == nullptr) return invalid(function, "comm is NULL; pass the address of a whorlComm_t");
+/// Checks the arguments that all functions have which make a communicator.
+Status check_ranks(const void* out, int nranks, int rank) {
+  const auto wrong = [](std::string text) {
+    return Status::error(Code::kInvalidArgument, std::move(text));
+  };
+  if (out == nullptr) return wrong("comm is NULL; pass the address of a whorlComm_t");
   constexpr int kMaxRanks = 32768;
   if (nranks < 1 || nranks > kMaxRanks) {
-    return invalid(function,
-                   fmt::format("nranks is {}; it must be from 1 to {}", nranks, kMaxRanks));
+    return wrong(fmt::format("nranks is {}; it must be from 1 to {}", nranks, kMaxRanks));
   }
   if (rank < 0 || rank >= nranks) {
-    return invalid(function, fmt::format("rank is {}; it must be from 0 to {}", rank, nranks - 1));
+    return wrong(fmt::format("rank is {}; it must be from 0 to {}", rank, nranks - 1));
   }
   return {};
 }
 
 /// Creates a communicator of the ranks that `gather` brings together, at once or as part of the
-/// open group.
+/// open group. A rank with wrong arguments or options only tells the others so.
 Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* config,
-                         Gather gather) {
+                         const Status& arguments, Gather gather) {
   const bool wait = blocking(config);
   const bool now = !Group::current().open();
   if (wait && now) WHORL_TRY(check_may_wait(function));
   mark_used();
-  *out = nullptr;
-  const auto options = make_options(config);
+  if (out != nullptr) *out = nullptr;
+  const auto options = arguments.ok() ? make_options(config) : Result<Options>(arguments);
   if (!options.ok()) {
     CommError reason;
     reason.set(options.status());
@@ -62,9 +65,10 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
 
 /// Creates a communicator whose rank and number of ranks are known beforehand.
 Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* config, int nranks,
-                         int rank, std::function<Result<Rendezvous>(const Attendant&)> meet) {
+                         int rank, std::function<Result<Rendezvous>(const Attendant&)> meet,
+                         const Status& arguments = {}) {
   return create_or_collect(
-      function, out, config,
+      function, out, config, arguments.ok() ? check_ranks(out, nranks, rank) : arguments,
       [nranks, rank, meet = std::move(meet)](std::uint64_t timeout_ns,
                                              const CommError& comm_error) -> Result<Gathering> {
         auto met = meet(
@@ -115,12 +119,16 @@ Status retire(const char* function, whorlComm* handle) {
 namespace whorl::capi {
 
 Status init_rank(const char* function, whorlComm_t* comm, int nranks, const whorlUniqueId& bytes,
-                 int rank, whorlConfig_t* config) {
-  WHORL_TRY(check_ranks(function, comm, nranks, rank));
+                 int rank, whorlConfig_t* config, const Status& arguments) {
   const auto id = UniqueId::decode(std::as_bytes(std::span(bytes.internal)));
-  if (!id.ok()) return id.status().with_context(function);
-  return create_or_collect(function, comm, config, nranks, rank,
-                           [id = *id](const Attendant& self) { return meet_by_id(id, self); });
+  if (!id.ok()) { // this rank does not know where to tell the others
+    WHORL_TRY(arguments.with_context(function));
+    WHORL_TRY(check_ranks(comm, nranks, rank).with_context(function));
+    return id.status().with_context(function);
+  }
+  return create_or_collect(
+      function, comm, config, nranks, rank,
+      [id = *id](const Attendant& self) { return meet_by_id(id, self); }, arguments);
 }
 
 } // namespace whorl::capi
@@ -177,7 +185,6 @@ whorlResult_t whorlCommInitAddress(whorlComm_t* comm, int nranks, const char* ho
                                    whorlConfig_t* config) {
   constexpr const char* kName = "whorlCommInitAddress";
   return collectable(kName, [&]() -> Status {
-    WHORL_TRY(check_ranks(kName, comm, nranks, rank));
     if (hostPort == nullptr) return invalid(kName, "hostPort is NULL; pass \"host:port\"");
     return create_or_collect(kName, comm, config, nranks, rank,
                              [address = std::string(hostPort)](const Attendant& self) {
@@ -190,7 +197,6 @@ whorlResult_t whorlCommInitStore(whorlComm_t* comm, int nranks, const whorlStore
                                  whorlConfig_t* config) {
   constexpr const char* kName = "whorlCommInitStore";
   return collectable(kName, [&]() -> Status {
-    WHORL_TRY(check_ranks(kName, comm, nranks, rank));
     if (store == nullptr || store->set == nullptr || store->get == nullptr) {
       return invalid(kName, "store, or one of its functions, is NULL");
     }
@@ -208,7 +214,6 @@ whorlResult_t whorlCommInitOob(whorlComm_t* comm, int nranks, const whorlOob_t* 
                                whorlConfig_t* config) {
   constexpr const char* kName = "whorlCommInitOob";
   return collectable(kName, [&]() -> Status {
-    WHORL_TRY(check_ranks(kName, comm, nranks, rank));
     if (oob == nullptr || oob->allgather == nullptr) {
       return invalid(kName, "oob, or its function, is NULL");
     }
@@ -222,15 +227,15 @@ whorlResult_t whorlCommInitOob(whorlComm_t* comm, int nranks, const whorlOob_t* 
 whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t* config) {
   constexpr const char* kName = "whorlCommInitEnv";
   return collectable(kName, [&]() -> Status {
-    if (comm == nullptr) return invalid(kName, "comm is NULL; pass the address of a whorlComm_t");
-    return create_or_collect(kName, comm, config, meet_by_launcher);
+    const auto arguments = check_ranks(comm, 1, 0);
+    return create_or_collect(kName, comm, config, arguments, meet_by_launcher);
   });
 }
 
 whorlResult_t whorlCommInitAll(whorlComm_t* comms, int ndev, const int* devlist) {
   return guarded("whorlCommInitAll", [&]() -> Status {
     WHORL_TRY(check_may_wait("whorlCommInitAll"));
-    WHORL_TRY(check_ranks("whorlCommInitAll", comms, ndev, 0));
+    WHORL_TRY(check_ranks(comms, ndev, 0).with_context("whorlCommInitAll"));
     mark_used();
     const auto options = make_options(nullptr);
     if (!options.ok()) return options.status();

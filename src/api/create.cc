@@ -115,7 +115,6 @@ static_assert(kNoColor == WHORL_SPLIT_NOCOLOR);
 
 Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
                     const Result<Options>& given) {
-  *out = nullptr;
   Communicator& communicator = *parent.communicator;
   const auto identity = communicator.derive_identity(color);
   auto meeting = meet_by_split(communicator, color, key);
@@ -148,8 +147,10 @@ Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
   }
   if (status.ok()) status = agreed;
   if (status.ok()) {
-    if (handle != nullptr) handle->created.store(Code::kOk, std::memory_order_release);
-    *out = handle.release();
+    if (handle != nullptr) {
+      handle->created.store(Code::kOk, std::memory_order_release);
+      *out = handle.release();
+    }
     return status;
   }
   // The reason is here, although others may have ended the parent because of it meanwhile.

@@ -24,15 +24,17 @@ using Gather =
 Status create(whorlComm_t* out, const Options& options, bool blocking, Gather gather);
 /// Makes one communicator for each rank, all in this process.
 Status create_all(whorlComm_t* out, std::span<const Options> options);
-/// Makes a part of an existing communicator; `*out` is null for a rank without a color. A rank
-/// whose options are an error tells it to the others.
+/// Makes a part of an existing communicator; `*out`, null before the call, stays so for a rank
+/// without a color. A rank whose options are an error tells it to the others.
 Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
                     const Result<Options>& options);
 
 namespace capi {
-/// Joins rank `rank` to the communicator of an id, at once or at the end of the open group.
+/// Joins rank `rank` to the communicator of an id, at once or at the end of the open group. If
+/// `arguments` is an error, or the rank has wrong arguments otherwise, tells the others why it does
+/// not come.
 Status init_rank(const char* function, whorlComm_t* comm, int nranks, const whorlUniqueId& bytes,
-                 int rank, whorlConfig_t* config);
+                 int rank, whorlConfig_t* config, const Status& arguments = {});
 } // namespace capi
 
 } // namespace whorl

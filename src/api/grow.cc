@@ -1,6 +1,7 @@
 // Making communicators of more ranks.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <string>
 #include <vector>
 
 #include "api/create.h"
@@ -14,30 +15,47 @@ namespace {
 
 constexpr const char* kGrow = "whorlCommGrow";
 
+/// Checks the ids of a creation with several.
+Status check_ids(const whorlUniqueId* ids, int count, int nranks) {
+  if (ids != nullptr && count >= 1 && count <= nranks) return {};
+  return Status::error(
+      Code::kInvalidArgument,
+      fmt::format("nId is {}{}; there must be from 1 to nranks ({}) ids in commIds", count,
+                  ids == nullptr ? " and commIds is NULL" : "", nranks));
+}
+
 /// Returns the id that exactly one rank of `comm` has passed.
 Result<whorlUniqueId> spread_id(whorlComm_t comm, const whorlUniqueId* own) {
   struct Entry {
     char present;
     whorlUniqueId id;
   };
+  if (const Status state = comm->communicator->state(); !state.ok()) {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("comm has failed, and its ranks meet through it; abort it and create a "
+                    "communicator from a new whorlUniqueId. It failed with: {}",
+                    state.message()));
+  }
   Entry mine{};
   if (own != nullptr) mine = {1, *own};
   std::vector<Entry> all(static_cast<std::size_t>(comm->communicator->nranks()));
   if (const whorlResult_t result =
           whorlAllGather(&mine, all.data(), sizeof mine, whorlUint8, comm, nullptr);
       result != whorlSuccess) {
-    return Status::error(static_cast<Code>(result), last_error()).with_context(kGrow);
+    return Status::error(static_cast<Code>(result), last_error());
   }
-  int givers = 0;
-  for (const Entry& entry : all) {
-    if (entry.present == 0) continue;
-    mine = entry;
-    ++givers;
+  std::vector<std::string> givers;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].present == 0) continue;
+    mine = all[rank];
+    givers.push_back(fmt::format("rank {}", rank));
   }
-  if (givers == 1) return mine.id;
-  return Status::error(
-      Code::kInvalidUsage,
-      fmt::format("{}: {} ranks of comm passed a uniqueId; exactly one has to", kGrow, givers));
+  if (givers.size() == 1) return mine.id;
+  return Status::error(Code::kInvalidUsage,
+                       fmt::format("{} of comm passed a uniqueId; exactly one rank has to",
+                                   givers.empty() ? std::string("no rank")
+                                                  : fmt::format("{}", fmt::join(givers, " and "))));
 }
 
 /// Makes the larger communicator on a rank of `comm`.
@@ -46,19 +64,6 @@ Status grow_parent(whorlComm_t comm, int nranks, const whorlUniqueId* id, int ra
   const Inside inside(comm);
   WHORL_TRY(check_ready(kGrow, comm));
   Communicator& parent = *comm->communicator;
-  if (const Status state = parent.state(); !state.ok()) {
-    return Status::error(
-        Code::kInvalidUsage,
-        fmt::format("{}: comm has failed, and its ranks meet through it; abort it and create a "
-                    "communicator from a new whorlUniqueId. It failed with: {}",
-                    kGrow, state.message()));
-  }
-  if (rank != -1 || nranks <= parent.nranks()) {
-    return invalid(kGrow,
-                   fmt::format("rank {} of {}: a rank of comm passes -1 as its rank, and "
-                               "nRanks is the larger new number of ranks; they are {} and {}",
-                               parent.rank(), parent.nranks(), rank, nranks));
-  }
   if (Group::open()) {
     return Status::error(
         Code::kInvalidUsage,
@@ -68,8 +73,18 @@ Status grow_parent(whorlComm_t comm, int nranks, const whorlUniqueId* id, int ra
   }
   WHORL_TRY(check_may_wait(kGrow));
   const auto agreed = spread_id(comm, id);
-  if (!agreed.ok()) return agreed.status();
-  return init_rank(kGrow, out, nranks, *agreed, parent.rank(), config);
+  // The ranks that join know nothing of comm: a rank that knows where they wait tells them.
+  if (!agreed.ok() && id == nullptr) return agreed.status().with_context(kGrow);
+  Status arguments = agreed.status();
+  if (arguments.ok() && (rank != -1 || nranks <= parent.nranks())) {
+    arguments = Status::error(
+        Code::kInvalidArgument,
+        fmt::format("a rank of comm passes -1 as its rank, and nRanks is the new number of ranks, "
+                    "larger than {}; they are {} and {}",
+                    parent.nranks(), rank, nranks));
+  }
+  return init_rank(kGrow, out, nranks, agreed.ok() ? *agreed : *id, parent.rank(), config,
+                   arguments);
 }
 
 } // namespace
@@ -80,12 +95,9 @@ whorlResult_t whorlCommInitRankScalable(whorlComm_t* newcomm, int nranks, int my
                                         whorlUniqueId* commIds, whorlConfig_t* config) {
   constexpr const char* kName = "whorlCommInitRankScalable";
   return collectable(kName, [&]() -> Status {
-    if (commIds == nullptr || nId < 1 || nId > nranks) {
-      return invalid(kName, fmt::format("nId is {}; there must be from 1 to nranks ({}) ids in "
-                                        "commIds",
-                                        nId, nranks));
-    }
-    return init_rank(kName, newcomm, nranks, commIds[0], myrank, config);
+    const Status arguments = check_ids(commIds, nId, nranks);
+    if (commIds == nullptr || nId < 1) return arguments.with_context(kName);
+    return init_rank(kName, newcomm, nranks, commIds[0], myrank, config, arguments);
   });
 }
 
@@ -101,9 +113,8 @@ whorlResult_t whorlCommGetUniqueId(whorlComm_t comm, whorlUniqueId* uniqueId) {
 whorlResult_t whorlCommGrow(whorlComm_t comm, int nRanks, const whorlUniqueId* uniqueId, int rank,
                             whorlComm_t* newcomm, whorlConfig_t* config) {
   return collectable(kGrow, [&]() -> Status {
-    if (newcomm == nullptr) return invalid(kGrow, "newcomm is NULL");
     if (comm != WHORL_COMM_NULL) return grow_parent(comm, nRanks, uniqueId, rank, newcomm, config);
-    if (uniqueId == nullptr || rank < 0) {
+    if (uniqueId == nullptr) {
       return invalid(kGrow, "a rank that joins (comm is NULL) passes a uniqueId and its rank");
     }
     return init_rank(kGrow, newcomm, nRanks, *uniqueId, rank, config);

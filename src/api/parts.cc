@@ -27,22 +27,50 @@ Result<Options> inherited_options(const whorlComm& parent, const whorlConfig_t* 
   return options;
 }
 
+Status wrong(std::string text) { return Status::error(Code::kInvalidArgument, std::move(text)); }
+
+Status check_newcomm(const whorlComm_t* newcomm) {
+  return newcomm != nullptr ? Status()
+                            : wrong("newcomm is NULL; pass the address of a whorlComm_t");
+}
+
 /// Checks the ranks that are to leave.
 Status check_excluded(const Communicator& parent, std::span<const int> excluded) {
-  constexpr const char* kName = "whorlCommShrink";
   for (std::size_t i = 0; i < excluded.size(); ++i) {
     if (excluded[i] < 0 || excluded[i] >= parent.nranks()) {
-      return invalid(kName,
-                     fmt::format("excludeRanksList[{}] is {}; it must be a rank from 0 to {}", i,
-                                 excluded[i], parent.nranks() - 1));
+      return wrong(fmt::format("excludeRanksList[{}] is {}; it must be a rank from 0 to {}", i,
+                               excluded[i], parent.nranks() - 1));
     }
   }
   if (std::find(excluded.begin(), excluded.end(), parent.rank()) != excluded.end()) {
-    return invalid(kName, fmt::format("rank {}, which made the call, is in excludeRanksList; ranks "
-                                      "that leave do not make the call",
-                                      parent.rank()));
+    return wrong(
+        fmt::format("rank {}, which made the call, is in excludeRanksList; ranks that "
+                    "leave do not make the call",
+                    parent.rank()));
   }
   return {};
+}
+
+/// Checks the other arguments of a shrink.
+Status check_shrink(const int* excluded, int count, int flags) {
+  if (count < 0 || (count > 0 && excluded == nullptr)) {
+    return wrong(fmt::format("excludeRanksCount is {} and excludeRanksList {}", count,
+                             excluded == nullptr ? "NULL" : "is not NULL"));
+  }
+  if ((flags & ~WHORL_SHRINK_ABORT) == 0) return {};
+  return wrong(fmt::format(
+      "shrinkFlags is {}; use WHORL_SHRINK_DEFAULT (0) or WHORL_SHRINK_ABORT (1)", flags));
+}
+
+/// Tells the ranks that remain why this rank does not meet them, so that they do not wait for it. A
+/// rank that is to leave by its own list has no place among them.
+void tell_remaining(const Communicator& parent, std::span<const int> excluded, const Status& why) {
+  const auto remaining = ranks_without(parent, excluded);
+  if (std::find(remaining.begin(), remaining.end(), parent.rank()) == remaining.end()) return;
+  CommError reason;
+  reason.set(why);
+  bool have_come = false;
+  static_cast<void>(meet_by_shrink(parent, remaining, reason, kTellNs, 0, &have_come));
 }
 
 /// Makes sure that a communicator which is to be shrunk is idle or has failed.
@@ -113,11 +141,12 @@ whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* 
     if (!Group::open()) WHORL_TRY(check_may_wait("whorlCommSplit"));
     const Inside inside(comm);
     WHORL_TRY(check_ready("whorlCommSplit", comm));
-    if (newcomm == nullptr) return invalid("whorlCommSplit", "newcomm is NULL");
-    *newcomm = nullptr;
     return end_parent_without_memory(*comm->communicator, [&] {
-      // Wrong options and colors are told to the other ranks, which make the call, too.
-      auto make = [=, options = inherited_options(*comm, config)] {
+      // Wrong arguments and options are told to the other ranks, which make the call, too.
+      const Status arguments = check_newcomm(newcomm);
+      if (newcomm != nullptr) *newcomm = nullptr;
+      auto make = [=, options = arguments.ok() ? inherited_options(*comm, config)
+                                               : Result<Options>(arguments)] {
         return end_parent_without_memory(
             *comm->communicator, [&] { return create_split(newcomm, *comm, color, key, options); });
       };
@@ -133,33 +162,22 @@ whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int
     if (!Group::open()) WHORL_TRY(check_may_wait(kName));
     const Inside inside(comm);
     WHORL_TRY(check_ready(kName, comm));
-    if (newcomm == nullptr) return invalid(kName, "newcomm is NULL");
-    if (excludeRanksCount < 0 || (excludeRanksCount > 0 && excludeRanksList == nullptr)) {
-      return invalid(
-          kName, fmt::format("excludeRanksCount is {} and excludeRanksList {}", excludeRanksCount,
-                             excludeRanksList == nullptr ? "NULL" : "is not NULL"));
-    }
-    if ((shrinkFlags & ~WHORL_SHRINK_ABORT) != 0) {
-      return invalid(kName, fmt::format("shrinkFlags is {}; use WHORL_SHRINK_DEFAULT (0) or "
-                                        "WHORL_SHRINK_ABORT (1)",
-                                        shrinkFlags));
-    }
-    *newcomm = nullptr;
+    if (newcomm != nullptr) *newcomm = nullptr;
     std::vector<int> excluded;
-    if (excludeRanksCount > 0) {
+    if (excludeRanksCount > 0 && excludeRanksList != nullptr) {
       excluded.assign(excludeRanksList, excludeRanksList + excludeRanksCount);
     }
-    // A wrong list is an error before anything is aborted.
-    WHORL_TRY(check_excluded(*comm->communicator, excluded));
-    auto options = inherited_options(*comm, config);
-    if (!options.ok()) { // the others do not wait for this rank
-      CommError reason;
-      reason.set(options.status());
-      const auto remaining = ranks_without(*comm->communicator, excluded);
-      bool have_come = false;
-      static_cast<void>(
-          meet_by_shrink(*comm->communicator, remaining, reason, kTellNs, 0, &have_come));
-      return options.status();
+    // A wrong argument is an error before anything is aborted.
+    const auto check = [&]() -> Status {
+      WHORL_TRY(check_newcomm(newcomm));
+      WHORL_TRY(check_shrink(excludeRanksList, excludeRanksCount, shrinkFlags));
+      return check_excluded(*comm->communicator, excluded);
+    };
+    const Status arguments = check();
+    auto options = arguments.ok() ? inherited_options(*comm, config) : Result<Options>(arguments);
+    if (!options.ok()) {
+      tell_remaining(*comm->communicator, excluded, options.status());
+      return options.status().with_context(kName);
     }
     return make_or_collect(kName, comm, [=, options = *std::move(options)] {
       return shrink(*comm, excluded, shrinkFlags != 0, options, newcomm);

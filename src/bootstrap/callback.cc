@@ -62,7 +62,7 @@ class CallbackOob final : public Oob {
 Result<Rendezvous> meet_by_allgather(const Allgather& function, const Attendant& self) {
   WHORL_TRY(check_attendant(self));
   // The function may not be left in the middle of its rounds, so that it cannot tell an error.
-  if (self.comm_error != nullptr && self.comm_error->is_set()) return self.comm_error->status();
+  if (self.excused()) return self.comm_error->status();
   if (function.allgather == nullptr) {
     return Status::error(Code::kInvalidArgument, "the all-gather function is NULL");
   }

@@ -82,8 +82,7 @@ bool Host::over() const {
 
 bool Host::makes_way() const {
   if (!only_ || !meets_again_) return false;
-  const Root& root = *roots_.at(*only_);
-  return root.failed() && root.joined_rank0();
+  return roots_.at(*only_)->is_known_failure();
 }
 
 void Host::run() {

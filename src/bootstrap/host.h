@@ -37,7 +37,8 @@ class Host {
   bool over() const;
   /// Returns whether the root has failed and is to let go of its place, where the same ranks may
   /// meet again. Rank 0, which has started the root, has to hear of the failure before: it would
-  /// wait for its timeout otherwise. Rank 0 comes at once, so that failed roots do not pile up.
+  /// wait for its timeout otherwise. Rank 0 comes at once, so that failed roots do not pile up. If
+  /// rank 0 does not take part, the others have to hear why, who would wait for another root.
   bool makes_way() const;
   void poll_all();
   /// Returns the root of a rendezvous; makes it if there is none.

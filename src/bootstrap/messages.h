@@ -20,7 +20,9 @@ inline constexpr std::uint64_t kMaxTotalBytes = std::uint64_t{1} << 30;
 enum class ContributionKind : std::uint32_t {
   kData = 0,    ///< contribution to an all-gather
   kLeaving = 1, ///< last message of a rank that is ready: its hang-up is no death
-  kFailed = 2,  ///< reason why this rank does not go on, as text; ends the rendezvous for all ranks
+  /// Reason why this rank does not go on, as text; ends the rendezvous for all ranks. `rank` and
+  /// `nranks` may be what is wrong.
+  kFailed = 2,
 };
 
 /// Header of a rank's contribution to an all-gather, or of one of its other messages; `bytes`

@@ -41,11 +41,14 @@ struct Attendant {
   /// Timeout for connecting and until all ranks have joined. Later all-gathers wait twice as long,
   /// because a rank may use up a timeout of its own between two of them before it reports an error.
   std::uint64_t timeout_ns = 30'000'000'000;
-  /// Error that ends waits; may be null; outlives the Oob. If it is set from the start, this rank
-  /// comes only in order to tell the others so.
+  /// Error that ends waits; may be null; outlives the Oob.
   const CommError* comm_error = nullptr;
   /// Asked now and then until all ranks have met: an error ends the rendezvous. May be empty.
   std::function<Status()> check;
+
+  /// Returns whether this rank comes only in order to tell the others why it does not take part:
+  /// the error is set from the start. The fields `rank` and `nranks` may be what is wrong.
+  bool excused() const noexcept { return comm_error != nullptr && comm_error->is_set(); }
 };
 
 /// Result of a rendezvous, which every rank gets.

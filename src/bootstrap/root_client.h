@@ -31,7 +31,7 @@ std::unique_ptr<Oob> make_root_oob(const Attendant& self, StreamSocket socket);
 Result<Rendezvous> meet_once(const UniqueId& id, const Attendant& self, const char* where,
                              const std::string& gone);
 
-/// Returns an error unless the number of ranks and the rank fit together.
+/// Returns an error unless the number of ranks and the rank of one that takes part fit together.
 Status check_attendant(const Attendant& self);
 
 } // namespace whorl

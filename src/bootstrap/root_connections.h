@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,14 +61,16 @@ class Root {
   /// Fails because a rank, which its handshake has turned away, has another setting than this root.
   void refuse_setting(std::uint32_t rank, const Status& why);
   /// Returns whether any rank has ever joined, or said why it cannot.
-  bool joined_any() const { return joined_any_; }
-  /// Returns whether rank 0 has: it has heard of a failure, or hears of it before it hangs up.
-  bool joined_rank0() const { return joined_rank0_; }
+  bool joined_any() const { return !came_.empty(); }
+  /// Returns whether nobody has to hear of the failure any more for whom it has to be kept: rank 0
+  /// has joined, and hears of it before it hangs up, or all ranks have come.
+  bool is_known_failure() const {
+    return failed_ && (joined_rank0_ || (nranks_ != 0 && came_.size() >= nranks_));
+  }
   /// Returns the number of ranks that are known and have not joined.
   std::size_t awaited() const { return nranks_ - joined_; }
   /// Returns whether all ranks have joined.
   bool complete() const { return nranks_ != 0 && joined_ == nranks_; }
-  bool failed() const { return failed_; }
   /// Returns whether all ranks have joined and hung up, or the time to report a failure is over.
   bool finished() const;
   /// Sends the error to all ranks that have joined, and later to those that still join.
@@ -108,10 +111,10 @@ class Root {
   std::array<std::byte, 16> salt_{};
   std::vector<std::unique_ptr<Connection>> connections_;
 
-  std::uint32_t nranks_ = 0; ///< 0: not known yet
-  std::string first_;        ///< rank that has set nranks_, for errors
-  bool joined_any_ = false;
-  bool joined_rank0_ = false;
+  std::uint32_t nranks_ = 0;                  ///< 0: not known yet
+  std::string first_;                         ///< rank that has set nranks_, for errors
+  std::set<std::uint32_t> came_;              ///< ranks that have joined, or said why they cannot
+  bool joined_rank0_ = false;                 ///< whether rank 0 has joined
   std::uint32_t joined_ = 0;                  ///< number of ranks that have ever been members
   std::vector<Connection*> members_;          ///< members by rank; null: not joined, or hung up
   std::map<std::uint32_t, std::string> left_; ///< members that have hung up

@@ -56,7 +56,7 @@ void Root::refuse(Connection& c) {
 }
 
 void Root::note_joining(std::uint32_t rank) {
-  joined_any_ = true;
+  came_.insert(rank);
   joined_rank0_ = joined_rank0_ || rank == 0;
 }
 
@@ -67,10 +67,10 @@ void Root::refuse_setting(std::uint32_t rank, const Status& why) {
 }
 
 void Root::give_up(Connection& c) {
-  note_joining(c.rank);
+  came_.insert(c.rank);
   drop(c); // which tells the rank that there is no other reason
   fail(static_cast<Code>(c.header.code),
-       fmt::format("rank {} ({}) could not join: {}", c.rank, c.who,
+       fmt::format("rank {} ({}) could not join: {}", static_cast<std::int32_t>(c.rank), c.who,
                    printable({reinterpret_cast<const char*>(c.reason.data()), c.reason.size()})));
 }
 
@@ -81,15 +81,15 @@ bool Root::join(Connection& c) {
   const bool first_time = !c.member;
   c.member = true;
   note_joining(c.rank);
-  if (failed_) {
-    c.deadline_ns = UINT64_MAX;
-    start_answer(c, failure_);
-    return false;
-  }
   if (nranks_ == 0) {
     nranks_ = h.nranks;
     first_ = fmt::format("rank {} ({})", c.rank, c.who);
     members_.assign(nranks_, nullptr);
+  }
+  if (failed_) {
+    c.deadline_ns = UINT64_MAX;
+    start_answer(c, failure_);
+    return false;
   }
   if (h.nranks != nranks_) {
     fail(Code::kInvalidUsage,

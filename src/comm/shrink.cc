@@ -39,25 +39,25 @@ SocketAddress local_place(const Identity& identity) {
   return SocketAddress::unix_name(fmt::format("r{:016x}", number));
 }
 
-/// Listens at a place that a meeting before this one may occupy for a little longer.
-Result<Fd> listen_soon(const SocketAddress& address, const std::function<Status()>& check) {
+/// Listens at a place that a meeting before this one may occupy for a little longer. A rank that
+/// only tells why it does not come need not wait: the others hear of a failure there.
+Result<Fd> listen_soon(const SocketAddress& address, const Attendant& self) {
   constexpr std::uint64_t kWaitNs = 5'000'000'000, kPauseNs = 20'000'000;
-  const std::uint64_t deadline = sys().now_ns() + kWaitNs;
+  const std::uint64_t deadline = self.excused() ? 0 : sys().now_ns() + kWaitNs;
   for (;;) {
     Result<Fd> socket = listen_at(address);
     if (socket.ok() || sys().now_ns() >= deadline) return socket;
-    WHORL_TRY(check());
+    WHORL_TRY(self.check());
     sys().sleep_ns(kPauseNs);
   }
 }
 
 /// Opens the places at which this rank meets the others.
-Result<std::vector<Fd>> open_places(std::span<const SocketAddress> places,
-                                    const std::function<Status()>& check) {
+Result<std::vector<Fd>> open_places(std::span<const SocketAddress> places, const Attendant& self) {
   std::vector<Fd> sockets;
   Status refused;
   for (const SocketAddress& place : places) {
-    auto socket = place.family() == AF_UNIX ? listen_soon(place, check) : listen_at(place);
+    auto socket = place.family() == AF_UNIX ? listen_soon(place, self) : listen_at(place);
     if (socket.ok()) {
       sockets.push_back(*std::move(socket));
     } else if (place.family() == AF_UNIX) {
@@ -157,7 +157,7 @@ Result<Gathering> try_to_meet(const Communicator& parent, std::span<const int> r
   auto place = place_of_root(parent, remaining);
   if (!place.ok()) return place.status();
   if (self.rank == 0) {
-    auto sockets = open_places(place->addresses, self.check);
+    auto sockets = open_places(place->addresses, self);
     if (!sockets.ok()) return sockets.status();
     constexpr std::uint64_t kOwnJoinNs = 2'000'000'000; // limit until this rank joins
     WHORL_TRY(

@@ -269,10 +269,8 @@ def errors(self: Rank) -> None:
     nccl.ncclGroupStart()
     call()
     child, small = Comm(), Config(size=8)
-    fails(INVALID_ARGUMENT, lambda: nccl.ncclCommSplit(self.comm, 0, 0, ctypes.byref(child),
-                                                       ctypes.byref(small)), "config")
-    fails(INVALID_ARGUMENT, lambda: call(element=12))
-    fails(INVALID_ARGUMENT, nccl.ncclGroupEnd, "ncclCommSplit", "config")
+    nccl.ncclCommSplit(self.comm, 0, 0, ctypes.byref(child), ctypes.byref(small))
+    fails(INVALID_ARGUMENT, nccl.ncclGroupEnd, "ncclCommSplit", "NCCL_CONFIG_INITIALIZER")
     fails(INVALID_ARGUMENT, lambda: nccl.ncclCommRevoke(self.comm, 1), "revokeFlags")
     for options in ({"magic": 1}, {"size": 4}, {"blocking": 2}, {"maxCTAs": 0},
                     {"minCTAs": 9, "maxCTAs": 8}, {"splitShare": 5}, {"netName": b"nosuch"}):
@@ -324,10 +322,31 @@ def abort(self: Rank) -> None:
     nccl.ncclCommAbort(self.comm)
 
 
+def options_of_one_rank(self: Rank) -> None:
+    """Tests that wrong options of rank 2 are soon an error on all ranks, with its reason."""
+    nccl = self.nccl
+    expect(self.all_reduce([1]), [4.0], "before wrong options")
+    comm, leaves = Comm(), (ctypes.c_int * 1)(3)
+    for wrong, words in (({"size": 8}, "NCCL_CONFIG_INITIALIZER"), ({"splitShare": 5}, "splitShare is 5"),
+                         ({"minCTAs": 9, "maxCTAs": 8}, "minCTAs is 9, more than")):
+        config = Config(**(wrong if self.rank == 2 else {}))
+        given = ctypes.byref(comm), ctypes.byref(config)
+        unique_id = self.exchange_id(f"refused {words}", self.rank == 0)
+        calls = [lambda: nccl.ncclCommInitRankConfig(given[0], RANKS, unique_id, self.rank, given[1]),
+                 lambda: nccl.ncclCommSplit(self.comm, 0, 0, *given)]
+        if self.rank != 3:
+            calls.append(lambda: nccl.ncclCommShrink(self.comm, leaves, 1, *given, 0))
+        for call in calls:
+            begin = time.monotonic()
+            fails(INVALID_ARGUMENT, call, words, *(() if self.rank == 2 else ("rank 2",)))
+            expect(time.monotonic() - begin < 20, True, "the others hear of it soon")
+    expect(self.all_reduce([1]), [4.0], "after wrong options")
+
+
 SCENARIOS = {scenario.__name__: scenario
              for scenario in (every_type_and_operator, data_movement, groups_and_transfers,
                               operators_and_memory, more_communicators, errors, abort,
-                              options_of_calls, device_api_and_encryption)}
+                              options_of_calls, options_of_one_rank, device_api_and_encryption)}
 
 
 def work(rank: int, folder: pathlib.Path, scenario: str) -> None:

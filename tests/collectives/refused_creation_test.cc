@@ -1,0 +1,188 @@
+// Tests that a rank whose call of a creation is refused, because of its arguments or its options,
+// ends the creation for all ranks at once, with its name and its reason.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/process_world.h"
+
+namespace whorl::test {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using testing::Mode;
+using testing::RankContext;
+using Clock = std::chrono::steady_clock;
+
+/// Far below the timeout of 30 s, and far above the promise for an idle machine.
+constexpr std::chrono::seconds kSoon{5};
+/// Time after which a late rank comes.
+constexpr std::chrono::milliseconds kLate{20};
+constexpr int kRanks = 4;
+
+/// Arguments of a creation.
+struct Call {
+  whorlComm_t* out;
+  int nranks;
+  int rank;
+  whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+  int flags = 0; ///< of a shrink; of a growth: whether the rank passes an id of its own
+};
+
+/// Mistake of one rank, and words about it that all ranks get.
+struct Mistake {
+  std::function<void(Call&)> make;
+  std::string words;
+};
+using Mistakes = std::vector<Mistake>;
+
+const Mistakes kOfPlaces{
+    {[](Call& call) { call.rank = kRanks; }, "rank is 4; it must be from 0 to 3"},
+    {[](Call& call) { call.rank = -1; }, "rank is -1; it must be from 0 to 3"},
+    {[](Call& call) { call.nranks = 0; }, "nranks is 0; it must be from 1 to 32768"},
+};
+const Mistakes kOfOptions{
+    {[](Call& call) { call.out = nullptr; }, "comm is NULL"},
+    {[](Call& call) { call.config.size = 8; }, "config was not initialised"},
+    {[](Call& call) { call.config.magic = 0; }, "config was not initialised"},
+    {[](Call& call) { call.config.cgaClusterSize = 9; }, "config.cgaClusterSize is 9"},
+    {[](Call& call) { call.config.netName = "nosuch"; }, "config.netName is \"nosuch\""},
+};
+/// Fewer, because after each the others wait for a second for a rank that comes again.
+const Mistakes kOfShrinks{
+    {[](Call& call) { call.flags = 6; }, "shrinkFlags is 6"},
+    {[](Call& call) { call.config.blocking = 2; }, "config.blocking is 2"},
+};
+const Mistakes kOfGrowths{
+    {[](Call& call) { call.out = nullptr; }, "comm is NULL"},
+    {[](Call& call) { call.config.minCTAs = 0; }, "config.minCTAs is 0; it must be at least 1"},
+    {[](Call& call) { call.nranks = 2; }, "larger than 3; they are -1 and 2"},
+    {[](Call& call) { call.rank = 7; }, "they are 7 and 4"},
+    {[](Call& call) { call.flags = 1; }, "of comm passed a uniqueId"},
+};
+
+/// Makes the call, and waits before it where the rank is to come late.
+using Create =
+    std::function<whorlResult_t(RankContext&, const Call&, const std::function<void()>&)>;
+
+/// Makes every mistake on one of the ranks that make the call, once before the others come and once
+/// after. `prepare` is called once by all.
+void expect_all_to_learn(
+    const std::vector<Mistakes>& mistakes, const Create& create, int ranks = kRanks,
+    const std::vector<int>& culprits = {0, 2},
+    const std::function<void(RankContext&)>& prepare = [](auto&) {}) {
+  const auto expect = [&](RankContext& context, const Mistake& mistake, int culprit, bool first) {
+    if (context.rank >= ranks) return;
+    SCOPED_TRACE(mistake.words + " on rank " + std::to_string(culprit));
+    whorlComm_t comm = nullptr;
+    Call call{.out = &comm, .nranks = kRanks, .rank = context.rank};
+    Call wrong{.out = &comm, .nranks = kRanks, .rank = culprit};
+    mistake.make(wrong);
+    const bool is_culprit = context.rank == culprit;
+    if (is_culprit) call = wrong;
+    Clock::time_point start;
+    EXPECT_NE(create(context, call,
+                     [&] {
+                       if (is_culprit != first) std::this_thread::sleep_for(kLate);
+                       start = Clock::now();
+                     }),
+              whorlSuccess);
+    const std::string text = whorlGetLastError(nullptr);
+    EXPECT_LT(Clock::now() - start, kSoon) << text;
+    EXPECT_THAT(text, HasSubstr(mistake.words));
+    if (!is_culprit) {
+      EXPECT_THAT(text, AnyOf(HasSubstr("rank " + std::to_string(wrong.rank)),
+                              HasSubstr("rank " + std::to_string(culprit))));
+    }
+    EXPECT_EQ(comm, nullptr);
+  };
+  const auto outcomes = run_ranks(kRanks, Mode::kProcesses, [&](RankContext& context) {
+    prepare(context);
+    for (const Mistakes& some : mistakes) {
+      for (const Mistake& mistake : some) {
+        for (const int culprit : culprits) {
+          for (const bool first : {true, false}) {
+            expect(context, mistake, culprit, first);
+            context.barrier(); // the root lives in one of the ranks
+          }
+        }
+      }
+    }
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+TEST(RefusedCreation, ById) {
+  expect_all_to_learn(
+      {kOfPlaces, kOfOptions}, [](RankContext& context, Call call, const auto& wait) {
+        const whorlUniqueId id = shared_id(context);
+        wait();
+        return whorlCommInitRankConfig(call.out, call.nranks, id, call.rank, &call.config);
+      });
+}
+
+TEST(RefusedCreation, ByAnAddress) {
+  expect_all_to_learn({kOfOptions}, [](RankContext& context, Call call, const auto& wait) {
+    static int port = 20000 + ::getppid() % 20000;
+    const std::string address = "127.0.0.1:" + std::to_string(port++);
+    context.barrier();
+    wait();
+    return whorlCommInitAddress(call.out, call.nranks, address.c_str(), call.rank, &call.config);
+  });
+}
+
+whorlComm_t parent = nullptr;
+void join_parent(RankContext& context) { parent = join(context, {}); }
+
+TEST(RefusedCreation, OfASplit) {
+  expect_all_to_learn(
+      {kOfOptions},
+      [](RankContext&, Call call, const auto& wait) {
+        wait();
+        return whorlCommSplit(parent, 0, 0, call.out, &call.config);
+      },
+      kRanks, {0, 2}, join_parent);
+}
+
+TEST(RefusedCreation, OfAShrink) {
+  expect_all_to_learn(
+      {kOfShrinks},
+      [](RankContext&, Call call, const auto& wait) {
+        const int excluded = kRanks - 1;
+        wait();
+        return whorlCommShrink(parent, &excluded, 1, call.out, &call.config, call.flags);
+      },
+      kRanks - 1, {0, 2}, join_parent);
+}
+
+/// Ranks 0, 1 and 2 have a communicator, which rank 3 joins.
+TEST(RefusedCreation, OfAGrowth) {
+  expect_all_to_learn(
+      {kOfGrowths},
+      [](RankContext& context, Call call, const auto& wait) {
+        const whorlUniqueId id = shared_id(context);
+        wait();
+        const bool joins = parent == nullptr;
+        const bool passes = joins || context.rank == 0 || call.flags != 0;
+        const int rank = joins || call.rank != context.rank ? call.rank : -1;
+        return whorlCommGrow(parent, call.nranks, passes ? &id : nullptr, rank, call.out,
+                             &call.config);
+      },
+      kRanks, {1, 2},
+      [](RankContext& context) {
+        const whorlUniqueId id = shared_id(context);
+        if (context.rank < 3) {
+          ASSERT_EQ(failure(whorlCommInitRank(&parent, 3, id, context.rank)), "");
+        }
+      });
+}
+
+} // namespace
+} // namespace whorl::test
