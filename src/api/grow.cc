@@ -45,17 +45,18 @@ Result<whorlUniqueId> spread_id(whorlComm_t comm, const whorlUniqueId* own) {
       result != whorlSuccess) {
     return Status::error(static_cast<Code>(result), last_error());
   }
-  std::vector<std::string> givers;
+  std::vector<std::size_t> givers;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].present == 0) continue;
     mine = all[rank];
-    givers.push_back(fmt::format("rank {}", rank));
+    givers.push_back(rank);
   }
   if (givers.size() == 1) return mine.id;
-  return Status::error(Code::kInvalidUsage,
-                       fmt::format("{} of comm passed a uniqueId; exactly one rank has to",
-                                   givers.empty() ? std::string("no rank")
-                                                  : fmt::format("{}", fmt::join(givers, " and "))));
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format("{} of comm passed a uniqueId; exactly one rank has to",
+                  givers.empty() ? std::string("no rank")
+                                 : fmt::format("ranks {}", fmt::join(givers, ", "))));
 }
 
 /// Makes the larger communicator on a rank of `comm`.

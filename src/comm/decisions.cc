@@ -77,7 +77,12 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   }
   const auto memory =
       fit_budget(budget, wanted, *shape, budget == 0 ? 0 : scratch_slots(*shape), endpoints);
-  if (!memory.ok()) return memory.status();
+  if (!memory.ok()) {
+    const auto least = std::find_if(members.peers.begin(), members.peers.end(),
+                                    [&](const auto& info) { return info.memory_budget == budget; });
+    return memory.status().with_context(
+        members.describe(static_cast<int>(least - members.peers.begin())));
+  }
   decisions.memory = *memory;
   costs.message_bytes = std::min<std::size_t>(costs.message_bytes, memory->slot_bytes);
   costs.slots = memory->slots;

@@ -1,6 +1,6 @@
 #include "comm/rank_info.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
@@ -81,21 +81,22 @@ Status make_membership(Setup& setup, std::vector<PeerInfo> peers, const Identity
                                        "same whorl everywhere",
                                        r, info.version, rank, kWireVersion));
     }
+    const auto name = [&](int of) {
+      const PeerInfo& one = peers[static_cast<std::size_t>(of)];
+      return fmt::format("rank {} (host {}, pid {})", of, one.host_name.data(), one.process_id);
+    };
     if (info.encrypts != peers[0].encrypts) {
-      const auto name = [&](int of) {
-        const PeerInfo& one = peers[static_cast<std::size_t>(of)];
-        return fmt::format("rank {} (host {}, pid {})", of, one.host_name.data(), one.process_id);
-      };
       return Status::error(Code::kInvalidUsage,
                            fmt::format("WHORL_ENCRYPT is {} on {} and {} on {}; set it alike "
                                        "everywhere",
                                        info.encrypts, name(r), peers[0].encrypts, name(0)));
     }
     if (info.transports != peers[0].transports) {
-      return Status::error(Code::kInvalidUsage,
-                           fmt::format("rank {} and rank 0 have different lists of transports; set "
-                                       "WHORL_TRANSPORTS alike everywhere",
-                                       r));
+      return Status::error(
+          Code::kInvalidUsage,
+          fmt::format("{} and {} have different lists of transports, that of rank "
+                      "{} is \"{}\"; set WHORL_TRANSPORTS alike everywhere",
+                      name(r), name(0), rank, fmt::join(setup.options.transports, ",")));
     }
     // What a pair shares must suit both: the smallest that anybody asks for.
     const auto limit = [](auto& all, auto one) {

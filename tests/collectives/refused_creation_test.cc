@@ -15,6 +15,7 @@
 namespace whorl::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using testing::Mode;
@@ -99,7 +100,8 @@ void expect_all_to_learn(
     EXPECT_THAT(text, HasSubstr(mistake.words));
     if (!is_culprit) {
       EXPECT_THAT(text, AnyOf(HasSubstr("rank " + std::to_string(wrong.rank)),
-                              HasSubstr("rank " + std::to_string(culprit))));
+                              HasSubstr("rank " + std::to_string(culprit)),
+                              HasSubstr("ranks 0, " + std::to_string(culprit))));
     }
     EXPECT_EQ(comm, nullptr);
   };
@@ -182,6 +184,25 @@ TEST(RefusedCreation, OfAGrowth) {
           ASSERT_EQ(failure(whorlCommInitRank(&parent, 3, id, context.rank)), "");
         }
       });
+}
+
+/// Settings that rank 0 compares or decides on: the rank with the odd one out is named everywhere.
+TEST(RefusedCreation, BySettingsThatDiffer) {
+  const auto expect = [](const char* name, const char* value, const std::string& words) {
+    const auto outcomes = run_ranks(kRanks, Mode::kProcesses, [&](RankContext& context) {
+      const whorlUniqueId id = shared_id(context);
+      if (context.rank == 2) setenv(name, value, 1);
+      whorlComm_t comm = nullptr;
+      const auto start = Clock::now();
+      EXPECT_EQ(whorlCommInitRank(&comm, kRanks, id, context.rank), whorlInvalidUsage);
+      EXPECT_LT(Clock::now() - start, kSoon);
+      EXPECT_THAT(whorlGetLastError(nullptr), AllOf(HasSubstr("rank 2 (host"), HasSubstr(words)));
+      context.barrier(); // the root lives in rank 0
+    });
+    EXPECT_EQ(failures_of(outcomes), "");
+  };
+  expect("WHORL_MEMORY_BUDGET", "1000", "a memory budget of 1000 bytes is too small");
+  expect("WHORL_TRANSPORTS", "tcp", "that of rank 0 is \"inproc,shm");
 }
 
 } // namespace
