@@ -2,10 +2,14 @@
 // ends the creation for all ranks at once, with its name and its reason.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <functional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -130,11 +134,25 @@ TEST(RefusedCreation, ById) {
       });
 }
 
+/// Returns a port that no other program has, on all ranks: rank 0 keeps it.
+int own_port(RankContext& context) {
+  sockaddr_in address{};
+  if (context.rank == 0) {
+    const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); // until the process ends
+    socklen_t size = sizeof address;
+    address.sin_family = AF_INET;
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(::bind(socket, generic, size), 0);
+    EXPECT_EQ(::getsockname(socket, generic, &size), 0);
+  }
+  const auto all = context.allgather(std::as_bytes(std::span(&address.sin_port, 1)));
+  std::memcpy(&address.sin_port, all[0].data(), sizeof address.sin_port);
+  return ntohs(address.sin_port);
+}
+
 TEST(RefusedCreation, ByAnAddress) {
   expect_all_to_learn({kOfOptions}, [](RankContext& context, Call call, const auto& wait) {
-    static int port = 20000 + ::getppid() % 20000;
-    const std::string address = "127.0.0.1:" + std::to_string(port++);
-    context.barrier();
+    const std::string address = "127.0.0.1:" + std::to_string(own_port(context));
     wait();
     return whorlCommInitAddress(call.out, call.nranks, address.c_str(), call.rank, &call.config);
   });
