@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <span>
@@ -132,6 +134,40 @@ TEST(RefusedCreation, ById) {
         wait();
         return whorlCommInitRankConfig(call.out, call.nranks, id, call.rank, &call.config);
       });
+}
+
+/// The process with the root may not run for a while: on a busy machine, or where it is moved.
+TEST(RefusedCreation, WhileTheRootDoesNotRun) {
+  const auto outcomes = run_ranks(kRanks, Mode::kProcesses, [](RankContext& context) {
+    const whorlUniqueId id = shared_id(context);
+    const pid_t self = ::getpid();
+    const auto pids = context.allgather(std::as_bytes(std::span(&self, 1)));
+    pid_t root = 0;
+    std::memcpy(&root, pids[0].data(), sizeof root);
+    auto& state = *reinterpret_cast<std::atomic<int>*>(context.shared());
+    const auto reach = [&](int wanted) {
+      while (state.load() < wanted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    constexpr int kStopped = 1, kContinued = 2;
+    if (context.rank == 1) {
+      EXPECT_EQ(::kill(root, SIGSTOP), 0);
+      state = kStopped;
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+      EXPECT_EQ(::kill(root, SIGCONT), 0);
+      state = kContinued;
+    }
+    reach(context.rank == 2 ? kStopped : kContinued);
+    const auto start = Clock::now();
+    whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+    if (context.rank == 2) config.blocking = 2;
+    whorlComm_t comm = nullptr;
+    EXPECT_EQ(whorlCommInitRankConfig(&comm, kRanks, id, context.rank, &config),
+              whorlInvalidArgument);
+    EXPECT_LT(Clock::now() - start, kSoon);
+    EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr("config.blocking is 2"));
+    context.barrier(); // the root lives in rank 0
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
 }
 
 /// Returns a port that no other program has, on all ranks: rank 0 keeps it.
