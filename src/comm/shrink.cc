@@ -272,7 +272,12 @@ Result<Gathering> meet_by_shrink(const Communicator& parent, std::span<const int
     const Status lost = self.check();
     if (!lost.ok()) return first.code() == Code::kRemoteError ? lost : first;
     if (sys().now_ns() >= give_up_ns) return first;
-    self.timeout_ns = std::min(timeout_ns, patience_ns);
+    // A rank that comes only now waits at this attempt, and is told the first reason at its end.
+    self.timeout_ns = std::min(timeout_ns, 2 * patience_ns);
+    self.check = [&]() -> Status {
+      WHORL_TRY(check_remaining(parent, remaining));
+      return sys().now_ns() < give_up_ns ? Status() : first;
+    };
     sys().sleep_ns(kPauseNs);
   }
 }
