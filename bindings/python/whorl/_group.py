@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -17,11 +19,10 @@ if TYPE_CHECKING:
 
 
 class _Open(threading.local):
-    """What the open group of a thread keeps."""
+    """What the open groups of a thread keep."""
 
     def __init__(self) -> None:
-        self.depth = 0
-        self.owner: object = None  # token of the object that has opened the outermost group
+        self.tokens: list[object] = []  # of the open groups, the outermost first
         self.failed = False  # whether the body of a nested group has raised
         # Communicators of the calls, with what hold() gave for a stream, or with buffers without one.
         self.kept: list[tuple[Calls, Stream | None, object]] = []
@@ -32,12 +33,12 @@ _open = _Open()
 
 def in_group() -> bool:
     """Tells whether this thread has an open group."""
-    return _open.depth != 0
+    return bool(_open.tokens)
 
 
 def refuse(call: str) -> None:
     """Raises where this thread has an open group, at whose end `call` may be made."""
-    if _open.depth:
+    if _open.tokens:
         raise UsageError(f"{call} cannot be used within a group, whose operations begin at its end: call it after the "
                          f"group")
 
@@ -55,6 +56,65 @@ def _issue() -> None:
         check(waiting(lib.whorlGroupEnd))
 
 
+def _drop() -> None:
+    """Drops the calls of the groups, and forgets the groups."""
+    _open.tokens.clear()
+    lib.whorlGroupSimulateEnd(NULL)
+    _forget()
+
+
+def _forget() -> None:
+    """Forgets the calls of groups that have ended."""
+    kept, _open.kept, _open.failed = _open.kept, [], False
+    for _, stream, held in kept:
+        if stream is not None:
+            stream._kept.issued(held)
+
+
+def _leave(
+    kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+) -> None:
+    """Ends the innermost group."""
+    if len(_open.tokens) > 1:
+        _open.failed = _open.failed or kind is not None
+        _open.tokens.pop()
+        return
+    failed, ended = _open.failed, False
+    try:
+        if kind is None and not failed:
+            _issue()
+            ended = True
+    finally:
+        if ended:
+            _open.tokens.clear()
+            _forget()
+        else:  # also where the handler of a signal has raised before the issue
+            _drop()
+    if failed and kind is None:
+        raise UsageError("the body of a group within this one has raised: none of the calls was issued")
+
+
+class _End(partial[None]):
+    """Call of _leave() that a `with` holds, and the only holder of the group that the `with` has made.
+
+    The handler of a signal may raise as _leave() begins, so that nothing ends the group. The frame of _leave() does not
+    hold the group: it goes away with the `with`, and not with the traceback of that exception.
+    """
+
+    group: group
+
+
+class _Exit:
+    """Descriptor of __exit__(): gives a `with` an _End."""
+
+    def __get__(self, instance: group | None, owner: type[group]) -> Callable[..., None]:
+        if instance is None:  # for contextlib.ExitStack, which passes the group itself
+            return lambda _group, *how: _leave(*how)
+        end = _End(_leave)
+        end.group = instance
+        return end
+
+
 class group:  # noqa: N801  # spelt as a function, which it is for users
     """Collects the calls of this thread on any communicators, and issues them together at the end.
 
@@ -64,56 +124,32 @@ class group:  # noqa: N801  # spelt as a function, which it is for users
     outermost group raises UsageError at its end.
     """
 
-    _token: object = None  # set where this object has opened the outermost group
+    _token: object = None  # set where this object has opened a group
+    __exit__ = _Exit()
 
     def __enter__(self) -> group:
         require_outside()
-        before = _open.depth
+        outermost = not _open.tokens
+        token = self._token = object()
         try:
-            if before == 0:
-                self._token = _open.owner = object()
-            _open.depth = before + 1
-            if before == 0:  # nested groups are counted here only
+            _open.tokens.append(token)
+            if outermost:  # nested groups are counted here only
                 check(lib.whorlGroupStart())
         except BaseException:
-            if before == 0:  # a signal may come behind the start; without one, ending the group does nothing
-                lib.whorlGroupSimulateEnd(NULL)
-            _open.depth = before
+            if outermost:  # a signal may come behind the start; without one, ending the group does nothing
+                _drop()
+            elif token in _open.tokens:
+                _open.tokens.remove(token)
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if _open.depth > 1:
-            _open.failed = _open.failed or kind is not None
-            _open.depth -= 1
-            return
-        failed, ended = _open.failed, False
-        try:
-            if kind is None and not failed:
-                _issue()
-                ended = True
-        finally:
-            _open.depth = 0
-            if not ended:  # drops the calls, also where the handler of a signal has raised before their issue
-                lib.whorlGroupSimulateEnd(NULL)
-            self._close()
-        if failed and kind is None:
-            raise UsageError("the body of a group within this one has raised: none of the calls was issued")
-
-    def _close(self) -> None:
-        """Forgets a group that has ended."""
-        self._token = _open.owner = None
-        kept, _open.kept, _open.failed = _open.kept, [], False
-        for _, stream, held in kept:
-            if stream is not None:
-                stream._kept.issued(held)
-
     def __del__(self) -> None:
-        """Drops the calls of a group whose end was skipped: the handler of a signal has raised as __exit__() began. The
-        group is open as long as that exception, with its traceback, is there."""
-        if self._token is not None and self._token is _open.owner:  # which is false in another thread
-            _open.depth = 0
-            lib.whorlGroupSimulateEnd(NULL)
-            self._close()
+        """Ends a group whose end was skipped."""
+        tokens = _open.tokens  # of another thread, perhaps, where nothing is to be done
+        if self._token not in tokens:
+            return
+        if self._token is tokens[0]:
+            _drop()
+        else:
+            del tokens[tokens.index(self._token):]
+            _open.failed = True
