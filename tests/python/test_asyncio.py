@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import time
 import weakref
 from pathlib import Path
@@ -127,6 +128,39 @@ async def child_of_fork(comm: whorl.Communicator, turn: Path) -> None:
 
 def test_a_child_of_fork(tmp_path: Path) -> None:
     run(2, in_loop, child_of_fork, tmp_path / "turn")
+
+
+async def without_descriptors(comm: whorl.Communicator) -> None:
+    """Operations are issued, and awaited, where the process cannot have a pipe."""
+    assert await comm.allreduce_async(1) == 2  # has all that the first operation of a communicator makes
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.pipe()
+        turns, future = 0, comm.allreduce_async(np.ones(5))
+        if comm.rank == 1:
+            await asyncio.sleep(0.1)
+        await comm.barrier_async()
+        assert future.done() and future.result().tolist() == [2] * 5
+        if comm.rank == 0:
+            future = comm.allreduce_async(3)
+            while not future.done():
+                turns += 1
+                await asyncio.sleep(0.001)
+            assert turns > 20, "the loop goes on"
+        else:
+            await asyncio.sleep(0.2)
+            future = comm.allreduce_async(3)
+        assert await future == 6
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_without_descriptors() -> None:
+    run(2, in_loop, without_descriptors)
 
 
 async def failing(comm: whorl.Communicator) -> str:

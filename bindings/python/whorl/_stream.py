@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from whorl._signals import require_outside, waiting
 
 T = TypeVar("T")
 SLICE_MS = 100  # the time after which a wait looks for signals
+POLL_SECONDS = 1e-3  # the interval in which an event loop asks for an event that cannot wake it
 BATCH = 32  # operations whose buffers are kept together
 
 # Callback of whorlStreamAddCallback() that closes a pipe, so that the event loop wakes: close(2) itself, called with
@@ -218,15 +220,8 @@ class Stream:
         _group.refuse("synchronized()")
         future: asyncio.Future[T] = loop.create_future()
         event = new_event(self._alive())
-        number, writer = os.pipe()
-        reader = _Reader(number)
-        inode = os.fstat(writer).st_ino
 
-        def wake() -> None:
-            loop.remove_reader(reader.number)
-            reader.close()
-            if _ends.get(writer) == inode:
-                del _ends[writer]
+        def finish() -> None:
             result = lib.whorlEventQuery(event)
             self._kept.sweep()
             if future.done():
@@ -236,16 +231,48 @@ class Stream:
             else:
                 future.set_exception(error_of(result))
 
-        loop.add_reader(reader.number, wake)
-        _ends[writer] = inode
-        result = lib.whorlStreamAddCallback(self._handle, _close, ffi.cast("void*", writer))
-        if result != SUCCESS:
+        def poll() -> None:
+            if lib.whorlEventQuery(event) == IN_PROGRESS:
+                loop.call_later(POLL_SECONDS, poll)
+            else:
+                finish()
+
+        # What is waited for has been issued, so there is an answer also where the process has no descriptor left.
+        if not self._wakes(loop, finish):
+            poll()
+        return future
+
+    def _wakes(self, loop: asyncio.AbstractEventLoop, finish: Callable[[], None]) -> bool:
+        """Lets the loop call `finish` when all that is queued now is complete. Returns False, and does nothing, where a
+        system call fails."""
+        try:
+            number, writer = os.pipe()
+        except OSError:
+            return False
+        reader = _Reader(number)
+        inode = os.fstat(writer).st_ino
+
+        def wake() -> None:
             loop.remove_reader(reader.number)
-            del _ends[writer]
+            reader.close()
+            if _ends.get(writer) == inode:
+                del _ends[writer]
+            finish()
+
+        try:
+            loop.add_reader(reader.number, wake)
+        except OSError:
             reader.close()
             os.close(writer)
-            check(result)
-        return future
+            return False
+        _ends[writer] = inode
+        if lib.whorlStreamAddCallback(self._handle, _close, ffi.cast("void*", writer)) == SUCCESS:
+            return True
+        loop.remove_reader(reader.number)
+        del _ends[writer]
+        reader.close()
+        os.close(writer)
+        return False
 
     def free(self) -> None:
         """Waits as synchronize() does, and frees the stream."""
