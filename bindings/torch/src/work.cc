@@ -32,6 +32,11 @@ std::vector<c10::Device> devices_of(const std::vector<WorkPtr>& parts) {
   return devices;
 }
 
+/// Returns whether a caller of wait() has given a timeout.
+bool is_limited(std::chrono::milliseconds timeout) {
+  return timeout != kNoTimeout && timeout.count() > 0;
+}
+
 } // namespace
 
 WhorlWork::WhorlWork(Description description, std::function<void()> body)
@@ -68,15 +73,35 @@ std::vector<at::Tensor> WhorlWork::result() {
 }
 
 bool WhorlWork::wait(std::chrono::milliseconds timeout) {
-  const bool limited = timeout != kNoTimeout && timeout.count() > 0;
-  if (!future_->completed() && !limited) {
+  if (is_limited(timeout)) {
+    wait_until(deadline_in(timeout), timeout);
+    return true;
+  }
+  if (!future_->completed()) {
     if (overdue_) {
       wait_with_grace();
     } else if (const auto executor = executor_.lock()) {
       executor->help_until(*this);
     }
   }
-  if (limited) wait_at_most(timeout);
+  take_result();
+  return true;
+}
+
+void WhorlWork::wait_until(Deadline deadline, std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  bool complete = wait_in_slices(cv_, lock, deadline, [this] { return completed_; });
+  lock.unlock();
+  if (complete && device_ != nullptr) complete = device_->wait_until(deadline);
+  if (!complete) {
+    fail<c10::DistBackendError>("whorl rank ", rank_, ": ", opTypeToString(opType_),
+                                " was not complete after the ", timeout.count(),
+                                " ms given to wait(); it goes on");
+  }
+  take_result();
+}
+
+void WhorlWork::take_result() {
   future_->wait();
   if (future_->hasError()) std::rethrow_exception(future_->exception_ptr());
   if (device_ != nullptr) {
@@ -84,19 +109,6 @@ bool WhorlWork::wait(std::chrono::milliseconds timeout) {
                                      // this rank
     if (const auto failure = device_->failure()) std::rethrow_exception(failure);
   }
-  return true;
-}
-
-void WhorlWork::wait_at_most(std::chrono::milliseconds timeout) {
-  const Deadline deadline = deadline_in(timeout);
-  std::unique_lock lock(mutex_);
-  bool complete = wait_in_slices(cv_, lock, deadline, [this] { return completed_; });
-  lock.unlock();
-  if (complete && device_ != nullptr) complete = device_->wait_until(deadline);
-  if (complete) return;
-  fail<c10::DistBackendError>("whorl rank ", rank_, ": ", opTypeToString(opType_),
-                              " was not complete after the ", timeout.count(),
-                              " ms given to wait(); it goes on");
 }
 
 void WhorlWork::wait_with_grace() {
@@ -192,7 +204,14 @@ std::vector<at::Tensor> CoalescedWork::result() {
 }
 
 bool CoalescedWork::wait(std::chrono::milliseconds timeout) {
-  for (const auto& part : parts_) part->wait(timeout);
+  const Deadline deadline = deadline_in(timeout); // of all parts together
+  for (const auto& part : parts_) {
+    if (is_limited(timeout)) {
+      part->wait_until(deadline, timeout);
+    } else {
+      part->wait();
+    }
+  }
   return true;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bindings/torch/src/callback_order.h"
+#include "bindings/torch/src/deadline.h"
 #include "bindings/torch/src/device_run.h"
 
 namespace whorl_torch {
@@ -55,6 +56,8 @@ class WhorlWork final : public OrderedWork {
   /// timeout the call only waits, also for the device: it could not leave an operation that it had
   /// begun.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  /// Waits as wait() does with `timeout`, of which the rest ends at the deadline.
+  void wait_until(Deadline deadline, std::chrono::milliseconds timeout);
   void synchronize() override { wait(); }
   /// Ends the process group that the operation belongs to.
   void abort() override;
@@ -91,8 +94,9 @@ class WhorlWork final : public OrderedWork {
   std::vector<at::Tensor> outputs_;
   /// Waits until the operation is complete or overdue.
   void wait_with_grace();
-  /// Waits until the operation is complete; throws if it is not by the end of the timeout.
-  void wait_at_most(std::chrono::milliseconds timeout);
+  /// Waits for the future of an operation that is complete or about to be, throws its error, and
+  /// makes the caller's current stream wait.
+  void take_result();
   std::weak_ptr<Executor> executor_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::uint64_t sequence_;

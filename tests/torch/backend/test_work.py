@@ -159,6 +159,27 @@ def test_timed_wait() -> None:
     run(2, timed_wait)
 
 
+def timed_wait_for_several(rank: int, size: int) -> None:
+    """The timeout is that of the whole: parts that are complete within it each do not make it longer."""
+    if rank == 0:
+        for _ in range(4):
+            time.sleep(0.7)
+            dist.send(torch.ones(1), 1)
+        return
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
+        for _ in range(4):
+            dist.irecv(torch.empty(1), 0)
+    start = time.monotonic()
+    with pytest.raises(RuntimeError, match="was not complete after the 1000 ms"):
+        manager.works[0].wait(timedelta(seconds=1))
+    assert time.monotonic() - start < 2
+    manager.wait()
+
+
+def test_timed_wait_for_several() -> None:
+    run(2, timed_wait_for_several)
+
+
 def own_timeout(rank: int, size: int) -> float:
     dist.all_reduce(torch.ones(3))
     start = time.monotonic()
