@@ -18,9 +18,25 @@ std::string next_prefix(c10d::Store& store, int rank) {
   return c10::str("whorl/", store.add(c10::str("whorl/attempts/", rank), 1), "/");
 }
 
+/// Returns the prefix of all keys in `store` of a group whose ranks have a communicator already.
+/// Rank 0 takes a number, because ranks may have made different numbers of groups in the store
+/// before. Ends the communicator where it throws.
+std::string agreed_prefix(c10d::Store& store, int rank, whorlComm_t comm) {
+  try {
+    std::int64_t number = rank == 0 ? store.add("whorl/derived", 1) : 0;
+    check(whorlBroadcast(&number, &number, 1, whorlInt64, 0, comm, nullptr), comm);
+    return c10::str("whorl/derived/", number, "/");
+  } catch (...) {
+    whorlCommAbort(comm);
+    throw_if_interrupted();
+    throw;
+  }
+}
+
 Communicator::Place make_place(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                               const ProcessGroupWhorl::Options& options) {
-  const std::string prefix = next_prefix(*store, rank);
+                               const ProcessGroupWhorl::Options& options, whorlComm_t comm) {
+  const std::string prefix =
+      comm == nullptr ? next_prefix(*store, rank) : agreed_prefix(*store, rank, comm);
   return {.store = store,
           .prefix = prefix,
           .rank = rank,
@@ -53,7 +69,7 @@ ProcessGroupWhorl::ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& stor
     : Backend(rank, size),
       options_(std::move(options)),
       store_(store),
-      place_(make_place(store, rank, size, *options_)),
+      place_(make_place(store, rank, size, *options_, comm)),
       resources_(make_resources(place_, comm)) {
   init();
   if (options_->eager) meet();

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from ranks import DIED, outcomes
+from ranks import DIED, outcomes, run
+from whorl_torch import Options
 
 shrink_group = getattr(dist.distributed_c10d, "shrink_group", None)
 pytestmark = pytest.mark.skipif(shrink_group is None, reason="this torch has no shrink_group()")
@@ -69,3 +71,46 @@ def without_a_death(rank: int, size: int) -> None:
 def test_without_a_death() -> None:
     results = outcomes(3, without_a_death)
     assert [what for what, _ in results] == ["returned"] * 3, results
+
+
+def made_again(rank: int, size: int, port: int) -> None:
+    """A store in which a group has shrunk serves all ranks again, those that have not shrunk too."""
+    dist.destroy_process_group()
+    for eager in (True, False):
+        for _ in range(2):
+            store = dist.TCPStore("127.0.0.1", port, is_master=False)
+            dist.init_process_group("cpu:whorl", store=store, rank=rank, world_size=size,
+                                    pg_options=Options(eager=eager), timeout=timedelta(seconds=10))
+            dist.barrier()
+            if rank != size - 1:
+                shrink_group([size - 1])
+                expect_to_work(rank, size - 1)
+            dist.destroy_process_group()
+
+
+def test_made_again_in_the_same_store() -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    run(3, made_again, store.port)
+
+
+def apart(rank: int, size: int) -> None:
+    """Rank 0 goes on alone, and the others without it, in the store of the group that they were."""
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    if rank == 0:
+        assert backend.shrink(list(range(1, size)), 0, None).size() == 1
+    dist.barrier()
+    if rank != 0:
+        rest = backend.shrink([0], 0, None)
+        assert (rest.rank(), rest.size()) == (rank - 1, size - 1)
+        right, left, theirs = rank % (size - 1), (rank - 2) % (size - 1), torch.empty(3)
+        sending = rest.send([torch.full((3,), float(rank))], right, 0)
+        rest.recv([theirs], left, 0).wait()
+        sending.wait()
+        assert theirs.eq(left + 1).all()
+        rest.monitored_barrier(timedelta(seconds=10))
+    dist.barrier()
+
+
+@pytest.mark.parametrize("eager", (False, True))
+def test_apart(eager: bool) -> None:
+    run(4, apart, eager=eager)
