@@ -17,7 +17,7 @@ from whorl._errors import UsageError, check
 from whorl._library import NULL, ffi, lib
 from whorl._signals import require_outside, waiting
 from whorl._stream import Stream, pointer_of
-from whorl._types import OpLike, op_code
+from whorl._types import OpLike, op_code, require_whole
 
 AnyStream = Union[Stream, int, None]
 
@@ -97,6 +97,7 @@ class Calls:
             self._use.release()
 
     def _is_root(self, call: str, root: int) -> bool:
+        require_whole(root, call, "root")
         if not 0 <= root < self.size:
             raise ValueError(f"{call}: root is {root}; it must be from 0 to {self.size - 1}")
         return root == self.rank
@@ -248,11 +249,13 @@ class Calls:
     # --- point to point ---
 
     def _send(self, call: str, buffer: Buffer, peer: int, stream: AnyStream) -> None:
+        require_whole(peer, call, "dest")
         self._run(call, lib.whorlSend, (buffer.pointer, buffer.count, buffer.kind.code, peer), buffer, stream)
 
     def _recv(self, call: str, buffer: Buffer, peer: int | None, stream: AnyStream) -> Any:
         """Receives from a rank, or with None from any; returns a cell that has the rank when that is complete."""
         if peer is not None:
+            require_whole(peer, call, "source")
             self._run(call, lib.whorlRecv, (buffer.pointer, buffer.count, buffer.kind.code, peer), buffer, stream)
             return [peer]
         cell = ffi.new("int*")

@@ -18,7 +18,7 @@ from whorl._errors import IN_PROGRESS, SUCCESS, Error, RemoteError, UsageError, 
 from whorl._library import NULL, ffi, lib
 from whorl._mpi import Mpi
 from whorl._signals import require_outside, waiting
-from whorl._types import ScaledSum, kind_of
+from whorl._types import ScaledSum, kind_of, require_whole
 
 # Options of a communicator: the field of whorlConfig_t, and its type.
 OPTIONS: dict[str, tuple[str, type[Any]]] = {
@@ -59,6 +59,8 @@ def _config(options: dict[str, Any]) -> tuple[Any, list[Any]]:
 
 
 def _milliseconds(seconds: float) -> int:
+    if not isinstance(seconds, (int, float, np.number)):
+        raise TypeError(f"a timeout is a {type(seconds).__name__}; it must be a number of seconds")
     if not 0.001 <= seconds <= 2_000_000:
         raise ValueError(f"a timeout is {seconds} s; it must be from 0.001 to 2000000 s")
     return int(round(seconds * 1000))
@@ -152,6 +154,8 @@ class Communicator(Mpi, Async):
     def __init__(self, unique_id: bytes, size: int, rank: int, **options: Any) -> None:
         """Joins a rank to the communicator of an id; returns when all have joined."""
         identity = _id_of(unique_id)
+        require_whole(size, "Communicator", "size")
+        require_whole(rank, "Communicator", "rank")
         self._begin(_create(options, lambda cell, config: int(
             lib.whorlCommInitRankConfig(cell, size, identity, rank, config))))
 
@@ -176,7 +180,11 @@ class Communicator(Mpi, Async):
     @classmethod
     def from_address(cls, address: str, size: int, rank: int, **options: Any) -> Communicator:
         """Joins ranks that agree on one "host:port", where rank 0 listens (docs/launchers.md: who may join)."""
+        if not isinstance(address, str):
+            raise TypeError(f"from_address: address is a {type(address).__name__}; it must be a string, \"host:port\"")
         where = address.encode()
+        require_whole(size, "from_address", "size")
+        require_whole(rank, "from_address", "rank")
         return cls._of(_create(options, lambda cell, config: int(
             lib.whorlCommInitAddress(cell, size, where, rank, config))))
 
@@ -204,6 +212,8 @@ class Communicator(Mpi, Async):
         `unique_id` is what grow_id() has returned on one of them, and `rank` a number from the old size on.
         """
         identity = _id_of(unique_id)
+        require_whole(size, "join", "size")
+        require_whole(rank, "join", "rank")
         return cls._of(_create(options, lambda cell, config: int(
             lib.whorlCommGrow(NULL, size, ffi.addressof(identity), rank, cell, config))))
 
@@ -222,6 +232,8 @@ class Communicator(Mpi, Async):
         A rank with None takes part in the call and gets None. Options that are not given are inherited.
         """
         number = int(lib.WHORL_SPLIT_NOCOLOR) if color is None else color
+        require_whole(number, "split", "color")
+        require_whole(key, "split", "key")
         return self._derive("split", lambda cell, config: waiting(
             lib.whorlCommSplit, self._alive(), number, key, cell, config), options)
 
@@ -233,6 +245,8 @@ class Communicator(Mpi, Async):
         may have failed; by default it does so where exclude is None. The communicator is still to be freed or aborted.
         """
         ranks = [] if exclude is None else list(exclude)
+        for rank in ranks:
+            require_whole(rank, "shrink", "exclude")
         ends = exclude is None if abort is None else abort
         flags = int(lib.WHORL_SHRINK_ABORT if ends else lib.WHORL_SHRINK_DEFAULT)
         if exclude is not None and not ranks:
@@ -257,6 +271,7 @@ class Communicator(Mpi, Async):
         The communicator stays as it is, and is still to be freed.
         """
         identity = None if unique_id is None else _id_of(unique_id)
+        require_whole(size, "grow", "size")
         with self._one_thread("grow"):
             return Communicator._of(_create(options, lambda cell, config: waiting(
                 lib.whorlCommGrow, self._alive(), size, NULL if identity is None else ffi.addressof(identity), -1,
@@ -387,6 +402,7 @@ def init(**options: Any) -> Communicator:
 
 def init_all(size: int) -> list[Communicator]:
     """Makes the communicators of `size` ranks in this process, for a thread each, or for one thread with groups."""
+    require_whole(size, "init_all", "size")
     if size < 1:
         raise ValueError(f"init_all: size is {size}; it must be at least 1")
     cells = ffi.new("whorlComm_t[]", size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from operator import index
 from typing import Any, NamedTuple, Union
 
 import numpy as np
@@ -47,6 +48,14 @@ def kind_of(dtype: np.dtype[Any]) -> Kind | None:
 def supported() -> str:
     """Returns the names of the element types, for a message."""
     return ", ".join([str(dtype) for dtype in _KINDS if dtype.name not in BY_NAME] + list(BY_NAME))
+
+
+def require_whole(number: Any, call: str, name: str) -> None:
+    """Raises unless argument `name` of `call` is a whole number."""
+    try:
+        index(number)
+    except TypeError:
+        raise TypeError(f"{call}: {name} is {number!r}; it must be a whole number") from None
 
 
 class Op(enum.IntEnum):
