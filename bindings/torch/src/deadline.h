@@ -8,8 +8,11 @@ namespace whorl_torch {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+/// Returns the end of a time that begins now. Times beyond a year end after a year, because those
+/// beyond 292 years are no numbers of the clock.
 inline Deadline deadline_in(std::chrono::milliseconds time) {
-  return std::chrono::steady_clock::now() + time;
+  constexpr std::chrono::milliseconds kYear = std::chrono::hours(24 * 365);
+  return std::chrono::steady_clock::now() + std::min(time, kYear);
 }
 inline bool has_passed(Deadline deadline) { return std::chrono::steady_clock::now() >= deadline; }
 

@@ -53,8 +53,13 @@ def _create(group: Any, options: Options | None) -> ProcessGroupWhorl:
     # Options without a timeout of their own take the one of init_process_group() or new_group(). A
     # copy, for the same object may be given for several groups.
     own = given._timeout != Options()._timeout
-    options = Options(given._timeout if own else timedelta(seconds=group.timeout.total_seconds()),
-                      eager=given.eager)
+    timeout = given._timeout if own else timedelta(seconds=group.timeout.total_seconds())
+    if timeout < timedelta(milliseconds=1):
+        raise ValueError(
+            f"the timeout of a process group is {timeout.total_seconds()} s, as torch passes it on; it must be 1 ms "
+            f"at least (torch cannot pass on timedelta.max: say timedelta(days=365))"
+        )
+    options = Options(timeout, eager=given.eager)
     options._name = group.group_id
     for field, value in (("group_name", group.group_id),
                          ("global_ranks_in_group", group.global_ranks_in_group)):

@@ -180,6 +180,28 @@ def test_timed_wait_for_several() -> None:
     run(2, timed_wait_for_several)
 
 
+def long_timeouts(rank: int, size: int) -> None:
+    """Times that no clock can count are not over at once."""
+    ages = timedelta(days=400 * 365)
+    if rank == 0:
+        time.sleep(0.3)
+    assert dist.all_reduce(torch.ones(1), async_op=True).wait(ages)
+    dist.group.WORLD._get_backend(torch.device("cpu")).monitored_barrier(ages)
+    group = dist.new_group(timeout=ages)
+    if rank == 0:
+        time.sleep(0.3)
+        dist.send(torch.ones(1), 1, group=group)
+    else:
+        assert dist.recv(torch.empty(1), group=group) == 0
+    for none in (timedelta(0), timedelta.max):
+        with pytest.raises(ValueError, match="the timeout of a process group is"):
+            dist.new_group(timeout=none)
+
+
+def test_long_timeouts() -> None:
+    run(2, long_timeouts)
+
+
 def own_timeout(rank: int, size: int) -> float:
     dist.all_reduce(torch.ones(3))
     start = time.monotonic()
