@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -262,6 +263,33 @@ def test_a_signal_that_skips_the_end_of_a_group() -> None:
         stack.enter_context(whorl.group())
         comm.allreduce(np.full(1, 9.0), out=out)
     assert out[0] == 9
+    comm.free()
+
+
+def test_a_signal_at_any_line_of_a_group() -> None:
+    """Wherever a signal comes, its exception ends the loop, and the next group is as good as the first one."""
+    (comm,) = whorl.init_all(1)
+    stream, numbers, ended = whorl.Stream(), random.Random(1), 0
+    for number in range(3000):
+        results, lines = [], []
+        with raising_handler():
+            before = signal.signal(signal.SIGALRM, signal.getsignal(signal.SIGUSR1))
+            try:
+                signal.setitimer(signal.ITIMER_REAL, numbers.uniform(1e-6, 150e-6))
+                for _ in range(100):
+                    with whorl.group():
+                        comm.allreduce(np.ones(1))
+                        with whorl.group():
+                            lines.append(comm.allreduce(np.ones(1), stream=stream))
+            except Interruption as error:
+                results.append(error)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, before)
+            ended += len(results)
+            assert not _group.in_group() and not _group._open.kept and not _group._open.failed, number
+        stream.synchronize()
+    assert ended == 3000
     comm.free()
 
 

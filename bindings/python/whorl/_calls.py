@@ -55,6 +55,7 @@ class Calls:
         if not self._handle:
             raise UsageError("the communicator has been freed or aborted")
         require_outside()
+        _group.in_group()  # ends one whose end was skipped
         return self._handle
 
     def _claim(self, call: str) -> None:

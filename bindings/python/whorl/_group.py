@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
+from weakref import ReferenceType, ref
 
 from whorl._errors import UsageError, check
 from whorl._library import NULL, lib
@@ -22,7 +23,7 @@ class _Open(threading.local):
     """What the open groups of a thread keep."""
 
     def __init__(self) -> None:
-        self.tokens: list[object] = []  # of the open groups, the outermost first
+        self.groups: list[ReferenceType[group]] = []  # the outermost first
         self.failed = False  # whether the body of a nested group has raised
         # Communicators of the calls, with what hold() gave for a stream, or with buffers without one.
         self.kept: list[tuple[Calls, Stream | None, object]] = []
@@ -33,12 +34,26 @@ _open = _Open()
 
 def in_group() -> bool:
     """Tells whether this thread has an open group."""
-    return bool(_open.tokens)
+    groups = _open.groups
+    if groups and None in [reference() for reference in groups]:
+        _end_skipped()
+    return bool(groups)
+
+
+def _end_skipped() -> None:
+    """Ends the groups whose end was skipped, since their objects are gone. There is no __del__() that does it: what the
+    handler of a signal raises in one is lost."""
+    first = [reference() for reference in _open.groups].index(None)
+    if first == 0:
+        _drop()
+    else:
+        _open.failed = True
+        del _open.groups[first:]
 
 
 def refuse(call: str) -> None:
     """Raises where this thread has an open group, at whose end `call` may be made."""
-    if _open.tokens:
+    if in_group():
         raise UsageError(f"{call} cannot be used within a group, whose operations begin at its end: call it after the "
                          f"group")
 
@@ -57,27 +72,29 @@ def _issue() -> None:
 
 
 def _drop() -> None:
-    """Drops the calls of the groups, and forgets the groups."""
-    _open.tokens.clear()
+    """Drops the calls of the open group, and forgets the group."""
     lib.whorlGroupSimulateEnd(NULL)
     _forget()
 
 
 def _forget() -> None:
-    """Forgets the calls of groups that have ended."""
-    kept, _open.kept, _open.failed = _open.kept, [], False
-    for _, stream, held in kept:
+    """Forgets a group that has ended. Whatever line a signal comes at, the rest may be done later."""
+    while _open.kept:
+        _, stream, held = _open.kept.pop()
         if stream is not None:
             stream._kept.issued(held)
+    _open.failed = False
+    _open.groups.clear()
 
 
 def _leave(
     kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
 ) -> None:
     """Ends the innermost group."""
-    if len(_open.tokens) > 1:
+    in_group()  # ends those within whose end was skipped
+    if len(_open.groups) > 1:
         _open.failed = _open.failed or kind is not None
-        _open.tokens.pop()
+        _open.groups.pop()
         return
     failed, ended = _open.failed, False
     try:
@@ -85,11 +102,9 @@ def _leave(
             _issue()
             ended = True
     finally:
-        if ended:
-            _open.tokens.clear()
-            _forget()
-        else:  # also where the handler of a signal has raised before the issue
-            _drop()
+        if not ended:  # also where the handler of a signal has raised before the issue
+            lib.whorlGroupSimulateEnd(NULL)
+        _forget()
     if failed and kind is None:
         raise UsageError("the body of a group within this one has raised: none of the calls was issued")
 
@@ -124,32 +139,20 @@ class group:  # noqa: N801  # spelt as a function, which it is for users
     outermost group raises UsageError at its end.
     """
 
-    _token: object = None  # set where this object has opened a group
     __exit__ = _Exit()
 
     def __enter__(self) -> group:
         require_outside()
-        outermost = not _open.tokens
-        token = self._token = object()
+        outermost = not in_group()
+        reference = ref(self)
         try:
-            _open.tokens.append(token)
+            _open.groups.append(reference)
             if outermost:  # nested groups are counted here only
                 check(lib.whorlGroupStart())
         except BaseException:
             if outermost:  # a signal may come behind the start; without one, ending the group does nothing
                 _drop()
-            elif token in _open.tokens:
-                _open.tokens.remove(token)
+            elif reference in _open.groups:
+                _open.groups.remove(reference)
             raise
         return self
-
-    def __del__(self) -> None:
-        """Ends a group whose end was skipped."""
-        tokens = _open.tokens  # of another thread, perhaps, where nothing is to be done
-        if self._token not in tokens:
-            return
-        if self._token is tokens[0]:
-            _drop()
-        else:
-            del tokens[tokens.index(self._token):]
-            _open.failed = True
