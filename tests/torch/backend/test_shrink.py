@@ -80,11 +80,11 @@ def made_again(rank: int, size: int, port: int) -> None:
         for _ in range(2):
             store = dist.TCPStore("127.0.0.1", port, is_master=False)
             dist.init_process_group("cpu:whorl", store=store, rank=rank, world_size=size,
-                                    pg_options=Options(eager=eager), timeout=timedelta(seconds=10))
+                                    pg_options=Options(eager=eager), timeout=timedelta(seconds=30))
             dist.barrier()
             if rank != size - 1:
                 shrink_group([size - 1])
-                expect_to_work(rank, size - 1)
+                dist.barrier()
             dist.destroy_process_group()
 
 
