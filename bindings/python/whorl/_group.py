@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -65,10 +64,15 @@ def keep(comm: Calls, stream: Stream | None, buffers: object) -> None:
 
 def _issue() -> None:
     """Issues the calls of the open group. Meanwhile this thread is inside a call on each of their communicators."""
-    with ExitStack() as claims:
+    claimed: list[Calls] = []  # no contextlib here, whose ends a signal can skip, too
+    try:
         for comm in {comm for comm, _, _ in _open.kept}:
-            claims.enter_context(comm._one_thread("group"))
+            comm._claim("group")
+            claimed.append(comm)
         check(waiting(lib.whorlGroupEnd))
+    finally:
+        for comm in claimed:
+            comm._use.release()
 
 
 def _drop() -> None:
