@@ -1,5 +1,6 @@
 // Making communicators of more ranks.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <string>
 #include <vector>

@@ -1,6 +1,7 @@
 #include "comm/rank_info.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>
