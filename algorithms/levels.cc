@@ -38,6 +38,7 @@ const Algorithm* algorithm_of(std::string_view name, int size, Collective collec
   if (name == "doubling") return find_algorithm(collective, "halving_doubling");
   return nullptr;
 }
+
 std::vector<Phase> phases_of(const std::vector<Level>& levels, Collective collective) {
   std::vector<Phase> phases;
   if (collective == Collective::kAllReduce) {

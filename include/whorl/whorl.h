@@ -89,8 +89,8 @@ WHORL_API whorlResult_t whorlGetUniqueId(whorlUniqueId* uniqueId);
 /// Joins rank `rank` of `nranks` to the communicator named by `commId`. Returns when all ranks have
 /// joined. If a rank does not come, or cannot be reached, every rank that did come gets
 /// whorlRemoteError within the timeout and whorlGetLastError(NULL) names the missing rank. If a
-/// rank dies or fails meanwhile, or calls this with wrong options, the others get its code and its
-/// reason at once; its own call may take up to a second for telling them.
+/// rank dies or fails meanwhile, or has wrong options or arguments, the others get its code and its
+/// reason at once; its own call, of any creation, may take up to five seconds for telling them.
 WHORL_API whorlResult_t whorlCommInitRank(whorlComm_t* comm, int nranks, whorlUniqueId commId,
                                           int rank);
 /// Does what whorlCommInitRank() does, with options; `config` may be NULL. With `blocking = 0`,

@@ -19,22 +19,20 @@ namespace {
 
 /// Checks the arguments that all functions have which make a communicator.
 Status check_ranks(const void* out, int nranks, int rank) {
-  const auto wrong = [](std::string text) {
-    return Status::error(Code::kInvalidArgument, std::move(text));
-  };
-  if (out == nullptr) return wrong("comm is NULL; pass the address of a whorlComm_t");
+  WHORL_TRY(check_out(out, "comm"));
   constexpr int kMaxRanks = 32768;
   if (nranks < 1 || nranks > kMaxRanks) {
-    return wrong(fmt::format("nranks is {}; it must be from 1 to {}", nranks, kMaxRanks));
+    return invalid(fmt::format("nranks is {}; it must be from 1 to {}", nranks, kMaxRanks));
   }
   if (rank < 0 || rank >= nranks) {
-    return wrong(fmt::format("rank is {}; it must be from 0 to {}", rank, nranks - 1));
+    return invalid(fmt::format("rank is {}; it must be from 0 to {}", rank, nranks - 1));
   }
   return {};
 }
 
 /// Creates a communicator of the ranks that `gather` brings together, at once or as part of the
-/// open group. A rank with wrong arguments or options only tells the others so.
+/// open group. A rank with wrong arguments or options only tells the others so; it has less time
+/// for that where the call ought to return at once, and none in a callback.
 Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* config,
                          const Status& arguments, Gather gather) {
   const bool wait = blocking(config);
@@ -46,7 +44,9 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
   if (!options.ok()) {
     CommError reason;
     reason.set(options.status());
-    static_cast<void>(gather(kTellNs, reason)); // the others do not wait for this rank
+    if (check_may_wait(function).ok()) {
+      static_cast<void>(gather(wait && now ? kTellRefusedNs : kTellNs, reason));
+    }
     return options.status().with_context(function);
   }
   auto job = [out, options = *options, wait, gather = std::move(gather), function]() -> Status {
@@ -227,8 +227,7 @@ whorlResult_t whorlCommInitOob(whorlComm_t* comm, int nranks, const whorlOob_t* 
 whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t* config) {
   constexpr const char* kName = "whorlCommInitEnv";
   return collectable(kName, [&]() -> Status {
-    const auto arguments = check_ranks(comm, 1, 0);
-    return create_or_collect(kName, comm, config, arguments, meet_by_launcher);
+    return create_or_collect(kName, comm, config, check_out(comm, "comm"), meet_by_launcher);
   });
 }
 

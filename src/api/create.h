@@ -25,7 +25,7 @@ Status create(whorlComm_t* out, const Options& options, bool blocking, Gather ga
 /// Makes one communicator for each rank, all in this process.
 Status create_all(whorlComm_t* out, std::span<const Options> options);
 /// Makes a part of an existing communicator; `*out`, null before the call, stays so for a rank
-/// without a color. A rank whose options are an error tells it to the others.
+/// without a color. A rank with a color whose options are an error tells it to the others.
 Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
                     const Result<Options>& options);
 

@@ -19,10 +19,8 @@ constexpr const char* kGrow = "whorlCommGrow";
 /// Checks the ids of a creation with several.
 Status check_ids(const whorlUniqueId* ids, int count, int nranks) {
   if (ids != nullptr && count >= 1 && count <= nranks) return {};
-  return Status::error(
-      Code::kInvalidArgument,
-      fmt::format("nId is {}{}; there must be from 1 to nranks ({}) ids in commIds", count,
-                  ids == nullptr ? " and commIds is NULL" : "", nranks));
+  return invalid(fmt::format("nId is {}{}; there must be from 1 to nranks ({}) ids in commIds",
+                             count, ids == nullptr ? " and commIds is NULL" : "", nranks));
 }
 
 /// Returns the id that exactly one rank of `comm` has passed.
@@ -79,8 +77,7 @@ Status grow_parent(whorlComm_t comm, int nranks, const whorlUniqueId* id, int ra
   if (!agreed.ok() && id == nullptr) return agreed.status().with_context(kGrow);
   Status arguments = agreed.status();
   if (arguments.ok() && (rank != -1 || nranks <= parent.nranks())) {
-    arguments = Status::error(
-        Code::kInvalidArgument,
+    arguments = invalid(
         fmt::format("a rank of comm passes -1 as its rank, and nRanks is the new number of ranks, "
                     "larger than {}; they are {} and {}",
                     parent.nranks(), rank, nranks));

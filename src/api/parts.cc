@@ -27,23 +27,16 @@ Result<Options> inherited_options(const whorlComm& parent, const whorlConfig_t* 
   return options;
 }
 
-Status wrong(std::string text) { return Status::error(Code::kInvalidArgument, std::move(text)); }
-
-Status check_newcomm(const whorlComm_t* newcomm) {
-  return newcomm != nullptr ? Status()
-                            : wrong("newcomm is NULL; pass the address of a whorlComm_t");
-}
-
 /// Checks the ranks that are to leave.
 Status check_excluded(const Communicator& parent, std::span<const int> excluded) {
   for (std::size_t i = 0; i < excluded.size(); ++i) {
     if (excluded[i] < 0 || excluded[i] >= parent.nranks()) {
-      return wrong(fmt::format("excludeRanksList[{}] is {}; it must be a rank from 0 to {}", i,
-                               excluded[i], parent.nranks() - 1));
+      return invalid(fmt::format("excludeRanksList[{}] is {}; it must be a rank from 0 to {}", i,
+                                 excluded[i], parent.nranks() - 1));
     }
   }
   if (std::find(excluded.begin(), excluded.end(), parent.rank()) != excluded.end()) {
-    return wrong(
+    return invalid(
         fmt::format("rank {}, which made the call, is in excludeRanksList; ranks that "
                     "leave do not make the call",
                     parent.rank()));
@@ -54,11 +47,11 @@ Status check_excluded(const Communicator& parent, std::span<const int> excluded)
 /// Checks the other arguments of a shrink.
 Status check_shrink(const int* excluded, int count, int flags) {
   if (count < 0 || (count > 0 && excluded == nullptr)) {
-    return wrong(fmt::format("excludeRanksCount is {} and excludeRanksList {}", count,
-                             excluded == nullptr ? "NULL" : "is not NULL"));
+    return invalid(fmt::format("excludeRanksCount is {} and excludeRanksList {}", count,
+                               excluded == nullptr ? "NULL" : "is not NULL"));
   }
   if ((flags & ~WHORL_SHRINK_ABORT) == 0) return {};
-  return wrong(fmt::format(
+  return invalid(fmt::format(
       "shrinkFlags is {}; use WHORL_SHRINK_DEFAULT (0) or WHORL_SHRINK_ABORT (1)", flags));
 }
 
@@ -70,7 +63,7 @@ void tell_remaining(const Communicator& parent, std::span<const int> excluded, c
   CommError reason;
   reason.set(why);
   bool have_come = false;
-  static_cast<void>(meet_by_shrink(parent, remaining, reason, kTellNs, 0, &have_come));
+  static_cast<void>(meet_by_shrink(parent, remaining, reason, kTellRefusedNs, 0, &have_come));
 }
 
 /// Makes sure that a communicator which is to be shrunk is idle or has failed.
@@ -143,7 +136,7 @@ whorlResult_t whorlCommSplit(whorlComm_t comm, int color, int key, whorlComm_t* 
     WHORL_TRY(check_ready("whorlCommSplit", comm));
     return end_parent_without_memory(*comm->communicator, [&] {
       // Wrong arguments and options are told to the other ranks, which make the call, too.
-      const Status arguments = check_newcomm(newcomm);
+      const Status arguments = check_out(newcomm, "newcomm");
       if (newcomm != nullptr) *newcomm = nullptr;
       auto make = [=, options = arguments.ok() ? inherited_options(*comm, config)
                                                : Result<Options>(arguments)] {
@@ -169,7 +162,7 @@ whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int
     }
     // A wrong argument is an error before anything is aborted.
     const auto check = [&]() -> Status {
-      WHORL_TRY(check_newcomm(newcomm));
+      WHORL_TRY(check_out(newcomm, "newcomm"));
       WHORL_TRY(check_shrink(excludeRanksList, excludeRanksCount, shrinkFlags));
       return check_excluded(*comm->communicator, excluded);
     };

@@ -60,6 +60,13 @@ Status invalid(const char* function, std::string_view what) {
   return Status::error(Code::kInvalidArgument, fmt::format("{}: {}", function, what));
 }
 
+Status invalid(std::string what) { return Status::error(Code::kInvalidArgument, std::move(what)); }
+
+Status check_out(const void* out, std::string_view parameter) {
+  if (out != nullptr) return {};
+  return invalid(fmt::format("{} is NULL; pass the address of a whorlComm_t", parameter));
+}
+
 Status check_handle(const char* function, const whorlComm* handle) {
   if (handle == nullptr) return invalid(function, "comm is NULL");
   if (!exists(handle) || handle->magic.load(std::memory_order_seq_cst) != whorlComm::kAlive) {

@@ -33,7 +33,12 @@ Status check_not_forked(const char* function);
 /// library, whose threads and connections stay the parent's.
 void mark_used();
 
+/// Returns an error of an argument.
 Status invalid(const char* function, std::string_view what);
+/// Returns the same, to which a caller adds the name of the function.
+Status invalid(std::string what);
+/// Checks the address to which a function writes a new communicator.
+Status check_out(const void* out, std::string_view parameter);
 
 /// Checks that a handle was created and not destroyed.
 Status check_handle(const char* function, const whorlComm* handle);

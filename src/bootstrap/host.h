@@ -38,7 +38,7 @@ class Host {
   /// Returns whether the root has failed and is to let go of its place, where the same ranks may
   /// meet again. Rank 0, which has started the root, has to hear of the failure before: it would
   /// wait for its timeout otherwise. Rank 0 comes at once, so that failed roots do not pile up. If
-  /// rank 0 does not take part, the others have to hear why, who would wait for another root.
+  /// rank 0 only says why it does not come, all other ranks have to hear that before.
   bool makes_way() const;
   void poll_all();
   /// Returns the root of a rendezvous; makes it if there is none.

@@ -31,9 +31,11 @@ class Oob {
   virtual Status check() { return {}; }
 };
 
-/// Time that a rank which does not go on may take in order to tell the others why: longer than most
-/// pauses of the process with the root, since the others wait until their timeout otherwise.
-inline constexpr std::uint64_t kTellNs = 5'000'000'000;
+/// Time that a rank which does not go on may take in order to tell the others why.
+inline constexpr std::uint64_t kTellNs = 1'000'000'000;
+/// The same for a rank whose call is refused, and may block: longer than most pauses of the process
+/// with the root, since the others wait until their timeout otherwise.
+inline constexpr std::uint64_t kTellRefusedNs = 5'000'000'000;
 
 /// Rank that takes part in a rendezvous.
 struct Attendant {

@@ -62,8 +62,9 @@ class Root {
   void refuse_setting(std::uint32_t rank, const Status& why);
   /// Returns whether any rank has ever joined, or said why it cannot.
   bool joined_any() const { return !came_.empty(); }
-  /// Returns whether nobody has to hear of the failure any more for whom it has to be kept: rank 0
-  /// has joined, and hears of it before it hangs up, or all ranks have come.
+  /// Returns whether the root has failed, and no rank is to come any more that would wait without
+  /// the reason: rank 0 has joined, and hears the reason before it hangs up, or all ranks have
+  /// come.
   bool is_known_failure() const {
     return failed_ && (joined_rank0_ || (nranks_ != 0 && came_.size() >= nranks_));
   }
@@ -98,7 +99,7 @@ class Root {
                                                              const std::string& text) const;
   /// Ends the rendezvous for the reason that a rank has given.
   void give_up(Connection& c);
-  /// Notes that a rank has joined, or has failed to.
+  /// Notes that a rank has joined, or is refused.
   void note_joining(std::uint32_t rank);
   void answer_all();
   void hung_up(Connection& c);
@@ -114,7 +115,7 @@ class Root {
   std::uint32_t nranks_ = 0;                  ///< 0: not known yet
   std::string first_;                         ///< rank that has set nranks_, for errors
   std::set<std::uint32_t> came_;              ///< ranks that have joined, or said why they cannot
-  bool joined_rank0_ = false;                 ///< whether rank 0 has joined
+  bool joined_rank0_ = false;                 ///< whether rank 0 has joined, or is refused
   std::uint32_t joined_ = 0;                  ///< number of ranks that have ever been members
   std::vector<Connection*> members_;          ///< members by rank; null: not joined, or hung up
   std::map<std::uint32_t, std::string> left_; ///< members that have hung up

@@ -40,7 +40,8 @@ SocketAddress local_place(const Identity& identity) {
 }
 
 /// Listens at a place that a meeting before this one may occupy for a little longer. A rank that
-/// only tells why it does not come need not wait: the others hear of a failure there.
+/// only tells why it does not come need not wait: the others hear of a failure there, though
+/// perhaps of an earlier one.
 Result<Fd> listen_soon(const SocketAddress& address, const Attendant& self) {
   constexpr std::uint64_t kWaitNs = 5'000'000'000, kPauseNs = 20'000'000;
   const std::uint64_t deadline = self.excused() ? 0 : sys().now_ns() + kWaitNs;

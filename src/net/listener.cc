@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,24 +13,31 @@
 namespace whorl {
 namespace {
 
-/// Returns "another process", or "a process of user …" where its user can be found out.
+/// Says who listens at an address, as far as that can be found out, and what to do.
 std::string who_listens(const SocketAddress& address) {
   if (address.family() == AF_UNIX) {
     const Fd probe(sys().socket(AF_UNIX, SOCK_STREAM));
     ucred owner{};
     if (probe.valid() && sys().connect(probe.get(), address.data(), address.size()) >= 0 &&
         peer_credentials(probe.get(), &owner) >= 0) {
-      return fmt::format("a process of user {} (pid {})", owner.uid, owner.pid);
+      return owner.pid == ::getpid()
+                 ? fmt::format(
+                       "this process (pid {}) listens there itself: choose another port, "
+                       "or try again two seconds after a creation there has failed",
+                       owner.pid)
+                 : fmt::format(
+                       "a process of user {} (pid {}) listens there: choose another port, "
+                       "or end that process",
+                       owner.uid, owner.pid);
     }
   }
-  return "another process";
+  return "another process listens there: choose another port, or end that process";
 }
 
 Status cannot_listen(const SocketAddress& address, int error) {
   std::string remedy;
   if (error == -EADDRINUSE) {
-    remedy = fmt::format("; {} listens there: choose another port, or end that process",
-                         who_listens(address));
+    remedy = "; " + who_listens(address);
   } else if (error == -EADDRNOTAVAIL) {
     remedy = "; this host does not have that address";
   } else if (error == -EACCES) {

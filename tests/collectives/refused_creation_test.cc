@@ -29,7 +29,7 @@ using testing::RankContext;
 using Clock = std::chrono::steady_clock;
 
 /// Far below the timeout of 30 s, and far above the promise for an idle machine.
-constexpr std::chrono::seconds kSoon{5};
+constexpr std::chrono::seconds kSoon{10};
 /// Time after which a late rank comes.
 constexpr std::chrono::milliseconds kLate{20};
 constexpr int kRanks = 4;
@@ -211,8 +211,8 @@ TEST(RefusedCreation, OfAShrink) {
       {kOfShrinks},
       [](RankContext& context, Call call, const auto& wait) {
         const int excluded = kRanks - 1;
-        // Rank 0 has heard by then, and waits whether the others come again.
-        if (context.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        // Rank 0 has heard by then, and waits for a second whether the others come again.
+        if (context.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
         wait();
         return whorlCommShrink(parent, &excluded, 1, call.out, &call.config, call.flags);
       },

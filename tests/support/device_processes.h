@@ -25,6 +25,7 @@ std::vector<testing::RankOutcome> outcomes_of(int n, const Environment& environm
 std::string run_world(int n, const DeviceProcess& body, const Environment& environment = {},
                       int devices = 1);
 
+/// Body of run_pairs(), with the context of a process, its two ranks and a stream for each.
 using PairOfRanks = std::function<void(testing::RankContext&, std::array<whorlComm_t, 2>&,
                                        const std::array<DeviceQueue, 2>&)>;
 

@@ -59,7 +59,7 @@ def _config(options: dict[str, Any]) -> tuple[Any, list[Any]]:
 
 
 def _milliseconds(seconds: float) -> int:
-    if not isinstance(seconds, (int, float, np.number)):
+    if not hasattr(seconds, "__float__"):
         raise TypeError(f"a timeout is a {type(seconds).__name__}; it must be a number of seconds")
     if not 0.001 <= seconds <= 2_000_000:
         raise ValueError(f"a timeout is {seconds} s; it must be from 0.001 to 2000000 s")

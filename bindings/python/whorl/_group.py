@@ -40,8 +40,8 @@ def in_group() -> bool:
 
 
 def _end_skipped() -> None:
-    """Ends the groups whose end was skipped, since their objects are gone. There is no __del__() that does it: what the
-    handler of a signal raises in one is lost."""
+    """Ends the groups whose end was skipped: their objects are gone. A __del__() does not do that: an exception that
+    the handler of a signal raises in one is lost."""
     first = [reference() for reference in _open.groups].index(None)
     if first == 0:
         _drop()
@@ -84,9 +84,10 @@ def _drop() -> None:
 def _forget() -> None:
     """Forgets a group that has ended. Whatever line a signal comes at, the rest may be done later."""
     while _open.kept:
-        _, stream, held = _open.kept.pop()
+        _, stream, held = _open.kept[-1]
         if stream is not None:
             stream._kept.issued(held)
+        _open.kept.pop()
     _open.failed = False
     _open.groups.clear()
 

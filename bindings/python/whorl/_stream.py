@@ -69,6 +69,8 @@ class _Kept:
 
     def issued(self, key: object) -> None:
         """Keeps the buffers of an operation that has been issued, or has failed, until the stream has passed it."""
+        if key not in self.held:  # done already, by a call whose end a signal has skipped
+            return
         self.latest.append(self.held[key])
         del self.held[key]
         if len(self.latest) < BATCH or not self.lock.acquire(False):

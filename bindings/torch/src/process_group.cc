@@ -20,7 +20,7 @@ std::string next_prefix(c10d::Store& store, int rank) {
 
 /// Returns the prefix of all keys in `store` of a group whose ranks have a communicator already.
 /// Rank 0 takes a number, because ranks may have made different numbers of groups in the store
-/// before. Ends the communicator where it throws.
+/// before. Ends the communicator before an exception leaves the function.
 std::string agreed_prefix(c10d::Store& store, int rank, whorlComm_t comm) {
   try {
     std::int64_t number = rank == 0 ? store.add("whorl/derived", 1) : 0;

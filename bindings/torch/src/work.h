@@ -56,7 +56,7 @@ class WhorlWork final : public OrderedWork {
   /// timeout the call only waits, also for the device: it could not leave an operation that it had
   /// begun.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  /// Waits as wait() does with `timeout`, of which the rest ends at the deadline.
+  /// Waits as wait() does, until the deadline; an error names `timeout`.
   void wait_until(Deadline deadline, std::chrono::milliseconds timeout);
   void synchronize() override { wait(); }
   /// Ends the process group that the operation belongs to.

@@ -83,22 +83,28 @@ class Terminal(unittest.TestCase):
 
     def test_a_pipe_is_sent_no_control_sequences(self):
         command = [named("all_reduce_perf"), "--ranks", "2", "--sizes", "8", "-N", "0"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
-            ranks = []
-            for line in run.stdout:
-                if line.startswith("#  Rank"):
-                    ranks.append(line.split()[4])
-                if line.startswith("# Cycle"):
-                    break
-            watch = subprocess.Popen([named("whorl-stat"), "--watch", "0.1", *ranks], stdout=subprocess.PIPE, text=True)
-            text = ""
-            while text.count("communicator ") < 3:  # tables
-                text += watch.stdout.readline()
-            watch.terminate()
-            watch.communicate()
-            run.terminate()
-            run.communicate()
+        run = self.started(command)
+        ranks = []
+        for line in run.stdout:
+            if line.startswith("#  Rank"):
+                ranks.append(line.split()[4])
+            if line.startswith("# Cycle"):
+                break
+        self.assertEqual(2, len(ranks))
+        watch = self.started([named("whorl-stat"), "--watch", "0.1", *ranks])
+        text = ""
+        while text.count("communicator ") < 3:  # tables
+            line = watch.stdout.readline()
+            self.assertTrue(line, "whorl-stat has ended")
+            text += line
         self.assertNotIn("\x1b", text)
+
+    def started(self, command):
+        """Starts a program that has no end of its own; it is ended with the test."""
+        program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(program.communicate)
+        self.addCleanup(program.terminate)
+        return program
 
 
 if __name__ == "__main__":
