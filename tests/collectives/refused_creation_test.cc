@@ -136,7 +136,7 @@ TEST(RefusedCreation, ById) {
 }
 
 /// The process with the root may not run for a while: on a busy machine, or where it is moved.
-TEST(RefusedCreation, WhileTheRootDoesNotRun) {
+TEST(RefusedCreationFull, WhileTheRootDoesNotRun) {
   const auto outcomes = run_ranks(kRanks, Mode::kProcesses, [](RankContext& context) {
     const whorlUniqueId id = shared_id(context);
     const pid_t self = ::getpid();
@@ -206,7 +206,7 @@ TEST(RefusedCreation, OfASplit) {
       kRanks, {0, 2}, join_parent);
 }
 
-TEST(RefusedCreation, OfAShrink) {
+TEST(RefusedCreationFull, OfAShrink) {
   expect_all_to_learn(
       {kOfShrinks},
       [](RankContext& context, Call call, const auto& wait) {
