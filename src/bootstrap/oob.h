@@ -33,8 +33,8 @@ class Oob {
 
 /// Time that a rank which does not go on may take in order to tell the others why.
 inline constexpr std::uint64_t kTellNs = 1'000'000'000;
-/// The same for a rank whose call is refused, and may block: longer than most pauses of the process
-/// with the root, since the others wait until their timeout otherwise.
+/// Time for that of a rank whose call is refused, and may block: longer than most pauses of the
+/// process with the root, since the others wait until their timeout otherwise.
 inline constexpr std::uint64_t kTellRefusedNs = 5'000'000'000;
 
 /// Rank that takes part in a rendezvous.
@@ -52,6 +52,11 @@ struct Attendant {
   /// Returns whether this rank comes only in order to tell the others why it does not take part:
   /// the error is set from the start. The fields `rank` and `nranks` may be what is wrong.
   bool excused() const noexcept { return comm_error != nullptr && comm_error->is_set(); }
+  /// Returns the time for connecting. A refused call comes with a short timeout; a creation that is
+  /// aborted before it begins is excused, too, and has no more time than any rank that gives up.
+  std::uint64_t connect_ns() const noexcept {
+    return excused() && timeout_ns > kTellRefusedNs ? kTellNs : timeout_ns;
+  }
 };
 
 /// Result of a rendezvous, which every rank gets.

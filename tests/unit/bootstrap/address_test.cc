@@ -109,6 +109,17 @@ TEST(MeetByAddress, ABusyPortIsNamedWithTheRemedy) {
   }
 }
 
+TEST(MeetByAddress, WhoseCreationIsAbortedBeforeItBeginsWaitsForNoRoot) {
+  const ReservedPort reserved;
+  CommError aborted;
+  aborted.set(Status::error(Code::kInvalidUsage, "aborted"));
+  Attendant self = attendant(1, 2);
+  self.comm_error = &aborted;
+  const std::uint64_t began = sys().now_ns();
+  EXPECT_FALSE(meet_by_address("127.0.0.1:" + reserved.text(), self).ok());
+  EXPECT_LT(sys().now_ns() - began, 2 * kTellNs);
+}
+
 /// Returns whether a socket listens at the address.
 bool is_open(const SocketAddress& address) {
   const Fd probe(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
