@@ -35,7 +35,7 @@ void mark_used();
 
 /// Returns an error of an argument.
 Status invalid(const char* function, std::string_view what);
-/// Returns the same, to which a caller adds the name of the function.
+/// Returns such an error without the name of the function, which a caller adds.
 Status invalid(std::string what);
 /// Checks the address to which a function writes a new communicator.
 Status check_out(const void* out, std::string_view parameter);

@@ -239,7 +239,7 @@ TEST_F(LauncherTest, AServerThatCannotBeReachedLeavesTheNext) {
   pmix_error = Status::error(Code::kRemoteError, "cannot load libpmix.so.2");
   EXPECT_EQ(found(join(pmix, open_mpi)).source, "Open MPI");
   EXPECT_THAT(error_of(pmix), HasSubstr("launched by PMIx: cannot load libpmix.so.2"));
-  // Where the next one fails, the server that could have told more is named as well.
+  // If the next one fails, the error also names the server that could have told more.
   EXPECT_THAT(error_of(join(pmix, with(open_mpi, "OMPI_COMM_WORLD_SIZE", "4"))),
               testing::AllOf(HasSubstr("WHORL_ADDRESS is not set; Open MPI's variables"),
                              HasSubstr("(launched by PMIx: cannot load libpmix.so.2)")));

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of heaps share.
+// Parts that the tests of heaps share.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
