@@ -79,24 +79,44 @@ class UniqueId {
   whorlUniqueId id_{};
 };
 
+namespace detail {
+
+/// Number of objects of Group that are open in this thread.
+inline constinit thread_local int open_groups = 0;
+
+/// Fails the open group of this thread: its outermost end issues no call.
+inline void fail_group() noexcept {
+  (void)whorlSend(nullptr, 0, whorlInt8, 0, nullptr, nullptr); // refused
+}
+
+} // namespace detail
+
 /// Group that collects the calls of this thread from construction to end() and issues them
-/// together. Groups nest. The destructor ends a group that was left by an exception, and then drops
-/// its error.
+/// together. Groups nest. Communicators are made outside, or by Communicator::join_all(). The
+/// destructor ends a group that was left by an exception, and then drops its error.
 class Group {
  public:
-  Group() { detail::check(whorlGroupStart()); }
+  Group() {
+    detail::check(whorlGroupStart());
+    ++detail::open_groups;
+  }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
   ~Group() {
-    if (open_) (void)whorlGroupEnd();
+    if (open_) (void)close();
   }
   /// Issues the calls (outermost group) and throws the first error among them.
   void end() {
-    if (!std::exchange(open_, false)) return;
-    detail::check(whorlGroupEnd());
+    if (open_) detail::check(close());
   }
 
  private:
+  whorlResult_t close() noexcept {
+    open_ = false;
+    --detail::open_groups;
+    return whorlGroupEnd();
+  }
+
   bool open_ = true;
 };
 
@@ -193,11 +213,11 @@ class Communicator {
   /// #WHORL_SPLIT_NOCOLOR gets an empty one. Collective.
   [[nodiscard]] Communicator split(int color, int key,
                                    const whorlConfig_t* config = nullptr) const {
-    whorlConfig_t copy = config != nullptr ? *config : default_config();
-    whorlComm_t comm = nullptr;
-    detail::check(whorlCommSplit(comm_, color, key, &comm, config != nullptr ? &copy : nullptr),
-                  comm_);
-    return Communicator(comm);
+    return make(
+        [&](whorlComm_t* comm, whorlConfig_t* c) {
+          return whorlCommSplit(comm_, color, key, comm, config != nullptr ? c : nullptr);
+        },
+        config, comm_, color == WHORL_SPLIT_NOCOLOR);
   }
   /// Forms a communicator of the ranks that remain, after deaths of others or without `excluded`,
   /// which are found if the list is empty: whorlCommShrink() with #WHORL_SHRINK_ABORT, which ends
@@ -205,12 +225,12 @@ class Communicator {
   /// the same list.
   [[nodiscard]] Communicator shrink(std::span<const int> excluded = {},
                                     const whorlConfig_t* config = nullptr) const {
-    whorlConfig_t copy = config != nullptr ? *config : default_config();
-    whorlComm_t comm = nullptr;
-    detail::check(whorlCommShrink(comm_, excluded.data(), static_cast<int>(excluded.size()), &comm,
-                                  config != nullptr ? &copy : nullptr, WHORL_SHRINK_ABORT),
-                  comm_);
-    return Communicator(comm);
+    return make(
+        [&](whorlComm_t* comm, whorlConfig_t* c) {
+          return whorlCommShrink(comm_, excluded.data(), static_cast<int>(excluded.size()), comm,
+                                 config != nullptr ? c : nullptr, WHORL_SHRINK_ABORT);
+        },
+        config, comm_);
   }
   /// @}
 
@@ -475,13 +495,27 @@ class Communicator {
   /// @}
 
  private:
+  /// Makes a communicator by `create`, out of `parent` if that is not null. Within a group the C
+  /// API writes the communicator only at the end, to an address that is gone by then. The creation
+  /// has been collected if the C API has opened the group, and then fails the group.
+  /// `may_be_empty`: whether this rank may get no communicator.
   template <class Create>
-  static Communicator make(Create create, const whorlConfig_t* config) {
+  static Communicator make(Create create, const whorlConfig_t* config, whorlComm_t parent = nullptr,
+                           bool may_be_empty = false) {
+    const auto refuse = [] {
+      throw Error(whorlInvalidUsage,
+                  "A group would make the communicator only at its end: make communicators outside "
+                  "of a Group, or by join_all().");
+    };
+    if (detail::open_groups > 0) refuse();
     whorlConfig_t copy = config != nullptr ? *config : default_config();
     whorlComm_t comm = nullptr;
     const whorlResult_t result = create(&comm, &copy);
-    if (result == whorlInProgress) return Communicator(comm); // config->blocking was 0
-    detail::check(result);
+    if (result != whorlInProgress) detail::check(result, parent); // config->blocking was 0
+    if (comm == nullptr && !may_be_empty) {
+      detail::fail_group();
+      refuse();
+    }
     return Communicator(comm);
   }
   template <class R>

@@ -302,6 +302,58 @@ TEST(Hpp, JoinAllMakesEveryRankOfThisProcess) {
   }
 }
 
+/// Expects that a creation is refused because a group is open.
+void expect_refused(const std::function<whorl::Communicator()>& make) {
+  try {
+    const auto made = make();
+    ADD_FAILURE() << "a communicator was made, or will be at the end of the group";
+  } catch (const whorl::Error& error) {
+    EXPECT_EQ(error.code(), whorlInvalidUsage);
+    EXPECT_THAT(error.what(), HasSubstr("make communicators outside of a Group, or by join_all()"));
+  }
+}
+
+/// The variables to which whorl would write the communicators are gone at the end of the group.
+TEST(Hpp, CreationsInAGroupAreRefused) {
+  run_ranks(2, [](whorl::Communicator& comm) {
+    const auto id = whorl::UniqueId::create();
+    std::vector<int> data{1};
+    whorl::Group group;
+    {
+      whorl::Group inner;
+      inner.end();
+    }
+    expect_refused([&] { return whorl::Communicator::join(1, id, 0); });
+    expect_refused([&] { return whorl::Communicator::join(1, "127.0.0.1:1", 0); });
+    expect_refused([] { return whorl::Communicator::from_env(); });
+    expect_refused([&] { return comm.split(0, 0); });
+    expect_refused([&] { return comm.split(WHORL_SPLIT_NOCOLOR, 0); });
+    expect_refused([&] { return comm.shrink(); });
+    EXPECT_EQ(whorl::Communicator::join_all(1).size(), 1U);
+    comm.all_reduce(data, whorlSum); // the group goes on
+    group.end();
+    EXPECT_THAT(data, ElementsAre(2));
+    EXPECT_EQ(comm.split(0, 0).size(), 2);
+  });
+}
+
+TEST(Hpp, CreationsInAGroupOfTheCApiAreRefused) {
+  run_ranks(2, [](whorl::Communicator& comm) {
+    const auto id = whorl::UniqueId::create();
+    const std::vector<std::function<whorl::Communicator()>> creations{
+        [&] { return whorl::Communicator::join(1, id, 0); }, [&] { return comm.split(0, 0); },
+        [&] { return comm.shrink(); }};
+    for (const auto& create : creations) {
+      ASSERT_EQ(whorlGroupStart(), whorlSuccess);
+      expect_refused(create);
+      EXPECT_NE(whorlGroupEnd(), whorlSuccess) << "the creation has been collected";
+    }
+    std::vector<int> data{1};
+    comm.all_reduce(data, whorlSum);
+    EXPECT_THAT(data, ElementsAre(2));
+  });
+}
+
 TEST(Hpp, SplitGivesCommunicatorsByColor) {
   run_ranks(3, [](whorl::Communicator& comm) {
     const bool joins = comm.rank() != 1;
