@@ -93,7 +93,8 @@ inline void fail_group() noexcept {
 
 /// Group that collects the calls of this thread from construction to end() and issues them
 /// together. Groups nest. Communicators are made outside, or by Communicator::join_all(). The
-/// destructor ends a group that was left by an exception, and then drops its error.
+/// destructor of a group that end() has not ended, because of an exception, say, drops the calls,
+/// whose buffers may be gone. The groups around it then issue nothing either: their end() throws.
 class Group {
  public:
   Group() {
@@ -103,7 +104,9 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
   ~Group() {
-    if (open_) (void)close();
+    if (!open_) return;
+    detail::fail_group();
+    (void)close();
   }
   /// Issues the calls (outermost group) and throws the first error among them.
   void end() {

@@ -9,7 +9,8 @@
 namespace whorl_torch {
 namespace {
 
-/// Group of sends and receives, which proceed at the same time.
+/// Group of sends and receives, which proceed at the same time. One that an exception leaves issues
+/// none of them.
 class GroupScope {
  public:
   explicit GroupScope(whorlComm_t comm) : comm_(comm) { check(whorlGroupStart(), comm); }
@@ -18,7 +19,9 @@ class GroupScope {
     check(whorlGroupEnd(), comm_);
   }
   ~GroupScope() {
-    if (open_) whorlGroupEnd();
+    if (!open_) return;
+    whorlSend(nullptr, 0, whorlInt8, 0, nullptr, nullptr); // refused, which fails the group
+    whorlGroupEnd();
   }
   GroupScope(const GroupScope&) = delete;
   GroupScope& operator=(const GroupScope&) = delete;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <numeric>
@@ -188,6 +189,48 @@ TEST(Hpp, SendsAndReceivesInAGroup) {
     comm.recv(in, peer);
     group.end();
     EXPECT_THAT(in, Each(peer));
+  });
+}
+
+/// A group that an exception leaves drops its calls: their buffers may be gone, and ranks that
+/// would meet them may not come.
+TEST(Hpp, AGroupThatAnExceptionLeavesIssuesNothing) {
+  std::atomic<bool> left{false};
+  run_ranks(2, [&](whorl::Communicator& comm) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto leave = [&](bool nested) {
+      try {
+        const whorl::Group outer;
+        std::vector<double> in(100, -1);
+        if (nested) {
+          const whorl::Group inner;
+          comm.recv(in, 1);
+          throw std::runtime_error("in the group");
+        }
+        comm.recv(in, 1);
+        throw std::runtime_error("in the group");
+      } catch (const std::runtime_error& error) {
+        EXPECT_STREQ(error.what(), "in the group");
+      }
+    };
+    if (comm.rank() == 0) {
+      leave(false);
+      leave(true);
+      whorl::Group group;
+      try {
+        const whorl::Group inner;
+        throw std::runtime_error("in the inner group");
+      } catch (const std::runtime_error&) {
+      }
+      EXPECT_THROW(group.end(), whorl::Error); // no part of a group is issued
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)); // timeout: 30 s
+      left = true;
+      left.notify_one();
+    }
+    left.wait(false);
+    std::vector<int> data{1};
+    comm.all_reduce(data, whorlSum);
+    EXPECT_THAT(data, ElementsAre(2));
   });
 }
 
