@@ -20,6 +20,7 @@
 #include "monitor/layout.h"
 #include "transports/tcp/tuning.h"
 #include "transports/verbs/settings.h"
+#include "tuning/selector.h"
 
 namespace whorl {
 
@@ -120,6 +121,7 @@ Result<Options> Options::from_environment() {
   options.slot_bytes = round_up(options.slot_bytes, 64);
   options.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
   options.algorithms = param_text(Param::kAlgo);
+  WHORL_TRY(check_overrides(options.algorithms));
   options.dims = param_text(Param::kDims);
   options.trace = param_text(Param::kTrace);
   WHORL_TRY(number(Param::kTraceRecords, 1, 1 << 28, options.trace_records));

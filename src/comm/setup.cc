@@ -216,7 +216,8 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   const auto prepare_links = [&]() -> Status {
     WHORL_TRY(make_membership(setup, *std::move(peers), identity, rank));
     WHORL_TRY(choose_transports(setup));
-    if (rank != 0) return {};
+    // Rank 0 decides, but a mistake on another rank is not to pass in silence.
+    if (rank != 0) return parse_dims(options.dims, nranks).status();
     if (log_enabled(LogLevel::kInfo)) {
       for (const std::string& line : describe_choices(setup)) log(LogLevel::kInfo, line);
     }

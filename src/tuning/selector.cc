@@ -38,41 +38,60 @@ std::string algorithm_names(Collective collective) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// Reads the overrides as collective → algorithm name.
-Result<std::map<Collective, const Algorithm*>> parse_overrides(const Shape& shape,
-                                                               std::string_view text) {
-  std::map<Collective, const Algorithm*> chosen;
+/// Algorithm that the user has chosen for its collective.
+struct Override {
+  const Algorithm* algorithm;
+  bool names_collective; ///< whether the user has named the collective, not only the algorithm
+};
+
+/// Reads the overrides, of which the last one for a collective counts.
+Result<std::vector<Override>> parse_overrides(std::string_view text) {
+  std::vector<Override> overrides;
   for (const std::string_view part : split(text, ',')) {
     const std::size_t colon = part.find(':');
-    const std::string_view name = colon == std::string_view::npos ? part : part.substr(colon + 1);
+    const bool names_collective = colon != std::string_view::npos;
+    const std::string_view name = names_collective ? part.substr(colon + 1) : part;
     bool known = false;
     for (int c = 0; c < kNumCollectives; ++c) {
       const auto collective = static_cast<Collective>(c);
-      if (colon != std::string_view::npos && find_collective(part.substr(0, colon)) != collective)
-        continue;
+      if (names_collective && find_collective(part.substr(0, colon)) != collective) continue;
       const Algorithm* const algorithm = find_algorithm(collective, name);
       if (algorithm == nullptr) {
-        if (colon == std::string_view::npos) continue; // one name for all: where it exists
+        if (!names_collective) continue; // one name for all: where it exists
         return Status::error(
             Code::kInvalidUsage,
             fmt::format("WHORL_ALGO: there is no algorithm \"{}\" for {}; there are {}",
                         printable(name), name_of(collective), algorithm_names(collective)));
       }
       known = true;
-      if (algorithm->supports(shape)) {
-        chosen[collective] = algorithm;
-      } else if (colon != std::string_view::npos) {
-        return Status::error(Code::kInvalidUsage,
-                             fmt::format("WHORL_ALGO: {} of {} does not support {} ranks in this "
-                                         "arrangement; leave it out or set WHORL_DIMS",
-                                         name, name_of(collective), shape.nranks));
-      }
+      overrides.push_back({algorithm, names_collective});
     }
     if (!known) {
       return Status::error(Code::kInvalidUsage,
                            fmt::format("WHORL_ALGO: \"{}\" is neither an algorithm nor "
                                        "collective:algorithm; allreduce has {}",
                                        printable(part), algorithm_names(Collective::kAllReduce)));
+    }
+  }
+  return overrides;
+}
+
+/// Returns the overrides that support the shape, as collective → algorithm. An error names one that
+/// does not, if the user has chosen it for its collective.
+Result<std::map<Collective, const Algorithm*>> choose_overrides(const Shape& shape,
+                                                                std::string_view text) {
+  const auto overrides = parse_overrides(text);
+  if (!overrides.ok()) return overrides.status();
+  std::map<Collective, const Algorithm*> chosen;
+  for (const auto& [algorithm, names_collective] : *overrides) {
+    if (algorithm->supports(shape)) {
+      chosen[algorithm->collective] = algorithm;
+    } else if (names_collective) {
+      return Status::error(
+          Code::kInvalidUsage,
+          fmt::format("WHORL_ALGO: {} of {} does not support {} ranks in this "
+                      "arrangement; leave it out or set WHORL_DIMS",
+                      algorithm->name, name_of(algorithm->collective), shape.nranks));
     }
   }
   return chosen;
@@ -82,7 +101,7 @@ Result<std::map<Collective, const Algorithm*>> parse_overrides(const Shape& shap
 
 Result<Selector> Selector::make(const Shape& shape, const LinkCosts& links,
                                 std::string_view overrides) {
-  const auto chosen = parse_overrides(shape, overrides);
+  const auto chosen = choose_overrides(shape, overrides);
   if (!chosen.ok()) return chosen.status();
   Selector selector;
   const Shape pair{.nranks = 2};
@@ -130,6 +149,8 @@ bool Selector::valid() const noexcept {
   }
   return true;
 }
+
+Status check_overrides(std::string_view text) { return parse_overrides(text).status(); }
 
 Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks) {
   const auto bad = [&](std::string_view why) {

@@ -221,6 +221,21 @@ TEST_F(OptionsTest, TextsAreTakenAsTheyAre) {
   EXPECT_EQ(accepted("WHORL_TRACE", "/tmp/trace.%r").trace, "/tmp/trace.%r");
 }
 
+TEST_F(OptionsTest, NamesOfAlgorithmsAreChecked) {
+  const auto refusal = [](const char* value) {
+    setenv("WHORL_ALGO", value, 1);
+    const Status status = Options::from_environment().status();
+    unsetenv("WHORL_ALGO");
+    EXPECT_EQ(status.code(), Code::kInvalidUsage) << value;
+    return status.message();
+  };
+  EXPECT_THAT(refusal("ring,allreduce:magic"),
+              HasSubstr("WHORL_ALGO: there is no algorithm \"magic\" for allreduce"));
+  EXPECT_THAT(refusal("magic"), HasSubstr("WHORL_ALGO: \"magic\" is neither an algorithm nor"));
+  EXPECT_THAT(refusal("nosuch:ring"), HasSubstr("WHORL_ALGO: \"nosuch:ring\" is neither"));
+  accepted("WHORL_ALGO", "hierarchical,all_reduce:hierarchical"); // whichever ranks there will be
+}
+
 TEST_F(OptionsTest, TransportsAreAListInItsOrder) {
   EXPECT_THAT(accepted("WHORL_TRANSPORTS", "tcp").transports, ElementsAre("tcp"));
   EXPECT_THAT(accepted("WHORL_TRANSPORTS", "tcp,shm").transports, ElementsAre("tcp", "shm"));
