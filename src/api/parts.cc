@@ -21,9 +21,13 @@ namespace {
 /// Returns the options of a communicator that is made out of `parent`: without a config those of
 /// the parent.
 Result<Options> inherited_options(const whorlComm& parent, const whorlConfig_t* config) {
-  if (config != nullptr) return make_options(config);
-  Options options = parent.communicator->options();
-  options.timeout_ns = parent.communicator->policy().timeout_ns; // may have been set
+  auto options =
+      config != nullptr ? make_options(config) : Result<Options>(parent.communicator->options());
+  if (!options.ok()) return options;
+  if (config == nullptr) {
+    options->timeout_ns = parent.communicator->policy().timeout_ns; // may have been set
+  }
+  options->made_of_another = true;
   return options;
 }
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/system.h"
 #include "base/thread.h"
+#include "comm/decisions.h"
 #include "comm/records.h"
 #include "device/join.h"
 #include "device/staged/stream.h"
@@ -39,7 +40,7 @@ Communicator::Communicator(Setup setup)
       device_group_(join_device_group(*setup_.membership, setup_.board(), setup_.fd_channel(),
                                       device_watch_,
                                       {.shape = setup_.shape,
-                                       .algorithms = setup_.options.algorithms,
+                                       .algorithms = algorithms_for(setup_.shape, setup_.options),
                                        .verify = setup_.verify})),
       tasks_(std::make_shared<TaskQueue>(static_cast<TaskRunner&>(*this), setup_.patience_ns)) {
   prepare_device(membership().ranks_in_process_of(rank()));

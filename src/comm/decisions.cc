@@ -1,11 +1,16 @@
 #include "comm/decisions.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/log.h"
+#include "base/printable.h"
 #include "comm/arrangement.h"
 #include "comm/level_costs.h"
 #include "memory/memory_limit.h"
@@ -31,6 +36,14 @@ std::uint64_t memory_for_fifos(const Membership& members) {
   return bytes == 0 ? UINT64_MAX : bytes / kPart / most;
 }
 
+/// Warns of a setting that does not fit the ranks that come from another communicator.
+void warn_of_misfit(std::string_view name, std::string_view value, int nranks) {
+  log(LogLevel::kWarn,
+      fmt::format("{}=\"{}\" does not fit a communicator of {} ranks that is made out of another "
+                  "one; what does not fit is not used there",
+                  name, printable(value), nranks));
+}
+
 } // namespace
 
 Result<Decisions> decide(const Membership& members, const Options& options, const CostTable& table,
@@ -38,6 +51,10 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   Decisions decisions;
   decisions.channels = std::min(options.channels, members.channels - 1);
   auto dims = parse_dims(options.dims, members.nranks);
+  if (!dims.ok() && options.made_of_another) {
+    warn_of_misfit("WHORL_DIMS", options.dims, members.nranks);
+    dims = std::vector<Dimension>();
+  }
   if (!dims.ok()) return dims.status();
   if (dims->empty()) *dims = arrange(members.peers).dims;
   const std::string text = format_dims(*dims);
@@ -47,6 +64,9 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   std::copy(text.begin(), text.end(), decisions.dims.begin());
   const auto shape = shape_of(decisions, members);
   if (!shape.ok()) return shape.status();
+  if (algorithms_for(*shape, options) != options.algorithms) {
+    warn_of_misfit("WHORL_ALGO", options.algorithms, members.nranks);
+  }
   LinkCosts costs = costs_of_levels(table, *shape, members.peers);
   const std::uint64_t budget = members.smallest_budget();
   // Bytes of a FIFO's slots. Lines that the peer has just read are expensive to write. If each rank
@@ -94,8 +114,13 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
   return decisions;
 }
 
+std::string algorithms_for(const Shape& shape, const Options& options) {
+  return options.made_of_another ? supported_overrides(shape, options.algorithms)
+                                 : options.algorithms;
+}
+
 Result<Choice> choose(const Shape& shape, const LinkCosts& links, const Options& options) {
-  auto selector = Selector::make(shape, links, options.algorithms);
+  auto selector = Selector::make(shape, links, algorithms_for(shape, options));
   if (!selector.ok()) return selector.status();
   return Choice{.selector = *selector, .links = links};
 }

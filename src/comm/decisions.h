@@ -37,6 +37,9 @@ struct Choice {
   Selector selector;
   LinkCosts links;
 };
+/// Returns the algorithms that the options choose for the shape, in the form of WHORL_ALGO. A
+/// communicator that is made out of another one does without those that do not support the shape.
+std::string algorithms_for(const Shape& shape, const Options& options);
 /// Chooses algorithms by the costs of links and rank 0's options.
 Result<Choice> choose(const Shape& shape, const LinkCosts& links, const Options& options);
 

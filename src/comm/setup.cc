@@ -217,7 +217,9 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     WHORL_TRY(make_membership(setup, *std::move(peers), identity, rank));
     WHORL_TRY(choose_transports(setup));
     // Rank 0 decides, but a mistake on another rank is not to pass in silence.
-    if (rank != 0) return parse_dims(options.dims, nranks).status();
+    if (rank != 0) {
+      return options.made_of_another ? Status() : parse_dims(options.dims, nranks).status();
+    }
     if (log_enabled(LogLevel::kInfo)) {
       for (const std::string& line : describe_choices(setup)) log(LogLevel::kInfo, line);
     }

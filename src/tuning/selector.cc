@@ -152,6 +152,13 @@ bool Selector::valid() const noexcept {
 
 Status check_overrides(std::string_view text) { return parse_overrides(text).status(); }
 
+std::string supported_overrides(const Shape& shape, std::string_view text) {
+  if (choose_overrides(shape, text).ok()) return std::string(text);
+  auto parts = split(text, ',');
+  std::erase_if(parts, [&](std::string_view part) { return !choose_overrides(shape, part).ok(); });
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+
 Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks) {
   const auto bad = [&](std::string_view why) {
     return Status::error(Code::kInvalidUsage,

@@ -46,6 +46,8 @@ class Selector {
 
 /// Checks overrides as far as that needs no shape: the names in them.
 Status check_overrides(std::string_view text);
+/// Returns the overrides that make() accepts for the shape.
+std::string supported_overrides(const Shape& shape, std::string_view text);
 /// Reads "4:twoshot,2:ring" (innermost first); the algorithm may be left out.
 Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks);
 std::string format_dims(const std::vector<Dimension>& dims);

@@ -122,6 +122,36 @@ TEST_P(Shrink, LeavesAWorkingParentAlone) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
+/// Settings that fit the whole do not stop its parts.
+TEST_P(Shrink, DoesWithoutSettingsThatDoNotFit) {
+  const auto outcomes = run_ranks(4, Mode::kProcesses, [](RankContext& context) {
+    Environment settings = environment();
+    settings.emplace_back("WHORL_DIMS", "2:ring,2");
+    settings.emplace_back("WHORL_ALGO", "allgather:doubling"); // for a power of two
+    whorlComm_t comm = join(context, settings);
+    ASSERT_NE(comm, nullptr);
+    whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+    for (whorlConfig_t* const given : {static_cast<whorlConfig_t*>(nullptr), &config}) {
+      const int odd = context.rank % 2;
+      whorlComm_t half = nullptr;
+      ASSERT_EQ(failure(whorlCommSplit(comm, odd, 0, &half, given)), "");
+      expect_to_work(half, context.rank / 2, 2);
+      EXPECT_EQ(whorlCommDestroy(half), whorlSuccess);
+    }
+    context.barrier();
+    const int gone = 1;
+    if (context.rank == gone) context.die();
+    whorlComm_t rest = nullptr;
+    ASSERT_EQ(failure(whorlCommShrink(comm, &gone, 1, &rest, nullptr, WHORL_SHRINK_ABORT)), "");
+    expect_to_work(rest, context.rank == 0 ? 0 : context.rank - 1, 3);
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    EXPECT_EQ(whorlCommDestroy(rest), whorlSuccess);
+  });
+  for (const int rank : {0, 2, 3}) {
+    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].failures, "") << rank;
+  }
+}
+
 /// A revoked communicator ends the operations of all ranks, and all of them go on together.
 TEST_P(Shrink, FollowsARevocation) {
   const auto outcomes = run_ranks(3, Mode::kProcesses, [](RankContext& context) {

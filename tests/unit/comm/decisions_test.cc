@@ -188,6 +188,27 @@ TEST(Decide, WrongOptionsOfRank0AreRefused) {
   EXPECT_THAT(unknown.status().message(), HasSubstr("magic"));
 }
 
+TEST(Decide, PartsOfACommunicatorDoWithoutSettingsThatDoNotFit) {
+  Options options;
+  options.dims = "2:ring,2";
+  options.algorithms = "allreduce:ring,allgather:doubling,barrier:doubling";
+  options.made_of_another = true;
+  const Decisions three = decided(on_one_host(3), options);
+  Options fitting;
+  fitting.algorithms = "allreduce:ring,barrier:doubling"; // the other one needs a power of two
+  EXPECT_EQ(dims_of(three), dims_of(decided(on_one_host(3), fitting)));
+  const auto algorithm = [](const Decisions& decisions, Collective collective) {
+    return decisions.selector.pick(collective, 8).name;
+  };
+  EXPECT_EQ(algorithm(three, Collective::kAllReduce), "ring");
+  EXPECT_NE(algorithm(three, Collective::kAllGather), "doubling");
+  EXPECT_EQ(algorithm(three, Collective::kBarrier), "doubling");
+
+  const Decisions four = decided(on_one_host(4), options);
+  EXPECT_EQ(dims_of(four), "2:ring,2");
+  EXPECT_EQ(algorithm(four, Collective::kAllGather), "doubling");
+}
+
 TEST(Decide, TooLongDimensionsAreRefused) {
   Options options;
   for (int i = 0; i < 150; ++i) options.dims += "1,";
