@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <ranges>
 #include <span>
 #include <stdexcept>
@@ -93,8 +94,9 @@ inline void fail_group() noexcept {
 
 /// Group that collects the calls of this thread from construction to end() and issues them
 /// together. Groups nest. Communicators are made outside, or by Communicator::join_all(). The
-/// destructor of a group that end() has not ended, because of an exception, say, drops the calls,
-/// whose buffers may be gone. The groups around it then issue nothing either: their end() throws.
+/// destructor of a group that an exception leaves drops the calls, whose buffers may be gone. The
+/// groups around it then issue nothing either: their end() throws. Otherwise the destructor issues
+/// the calls, and drops their error: call end().
 class Group {
  public:
   Group() {
@@ -105,7 +107,7 @@ class Group {
   Group& operator=(const Group&) = delete;
   ~Group() {
     if (!open_) return;
-    detail::fail_group();
+    if (std::uncaught_exceptions() > exceptions_) detail::fail_group();
     (void)close();
   }
   /// Issues the calls (outermost group) and throws the first error among them.
@@ -121,6 +123,7 @@ class Group {
   }
 
   bool open_ = true;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 /// Memory of whorlMemAlloc(): not zeroed, mappable by the other ranks of this host, so that
