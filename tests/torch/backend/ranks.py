@@ -16,7 +16,8 @@ from typing import Any
 import torch.distributed as dist
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "torch.distributed", "whorl_torch"])
+# With what the modules of the tests import: each rank imports the module of its function.
+_context.set_forkserver_preload(["torch", "torch.distributed", "whorl_torch", "pytest", "values", "ranks"])
 
 DIED = "died"
 
