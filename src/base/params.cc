@@ -33,7 +33,7 @@ constexpr std::array kParams{
     ParamInfo{
         Param::kSlotBytes, "WHORL_SLOT_BYTES", "",
         "Payload of a slot, 256 to 16777216 bytes, rounded up to 64; no message is larger. The "
-        "smallest that any rank asks for. "
+        "smallest that any rank asks for, but at least 8 bytes for each rank. "
         "Empty: 65536, and 524288 where ranks are connected by TCP; smaller where the FIFOs of a "
         "host would take more than a quarter of its memory."},
     ParamInfo{

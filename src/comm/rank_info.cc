@@ -12,6 +12,7 @@
 #include "comm/place.h"
 #include "device/staged/stream.h"
 #include "topology/host.h"
+#include "tuning/memory_budget.h"
 
 namespace whorl {
 namespace {
@@ -108,6 +109,9 @@ Status make_membership(Setup& setup, std::vector<PeerInfo> peers, const Identity
     members->channels = std::min(members->channels, static_cast<int>(info.channels));
   }
   if (members->slots == 0) members->slots = kDefaultSlots;
+  if (members->slot_bytes != 0) {
+    members->slot_bytes = std::max(members->slot_bytes, least_slot_bytes(nranks));
+  }
   members->peers = std::move(peers);
   setup.membership = std::move(members);
   return {};

@@ -10,15 +10,16 @@
 namespace whorl {
 namespace {
 
-/// Returns the least useful size of a slot: below it, messages cost more than their payload. Many
-/// ranks need more, because an algorithm that packs a block of every other rank into one message
-/// needs room for an element of each.
+/// Returns the least useful size of a slot: below it, messages cost more than their payload.
 std::uint32_t min_slot_bytes(const Shape& shape) {
-  const std::size_t elements = std::max<std::size_t>(128, static_cast<std::size_t>(shape.nranks));
-  return static_cast<std::uint32_t>(round_up(elements * sizeof(double), 64));
+  return static_cast<std::uint32_t>(std::max<std::size_t>(1024, least_slot_bytes(shape.nranks)));
 }
 
 } // namespace
+
+std::size_t least_slot_bytes(int nranks) noexcept {
+  return round_up(static_cast<std::size_t>(nranks) * sizeof(double), 64);
+}
 
 std::size_t scratch_slots(const Shape& shape) {
   // The ranks of a tree need different amounts; these include the ones next to the root.

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "algorithms/algorithm.h"
 #include "comm/decisions.h"
+#include "exec/chunk_map.h"
 
 namespace whorl {
 namespace {
@@ -57,6 +59,22 @@ TEST(RankInfo, TheSmallestSlotThatAnyRankAsksForCounts) {
   EXPECT_EQ(setup.membership->slot_bytes, 1024);
   ASSERT_TRUE(make_membership(setup, infos_of({{}, {}}), {}, 1).ok());
   EXPECT_EQ(setup.membership->slot_bytes, 0);
+}
+
+/// Messages of some algorithms hold an element for every other rank.
+TEST(RankInfo, SlotsHaveRoomForAnElementOfEachRank) {
+  std::vector<Wish> asked(400);
+  asked[7].slot_bytes = 1024;
+  whorl::Setup setup;
+  ASSERT_TRUE(make_membership(setup, infos_of(asked), {}, 1).ok());
+  EXPECT_EQ(setup.membership->slot_bytes, 3200);
+  for (const Algorithm& algorithm : all_algorithms()) {
+    const Shape shape{.nranks = 400};
+    if (!algorithm.supports(shape)) continue;
+    const auto map = ChunkMap::make(build_schedule(algorithm, shape, 0), 1, sizeof(double),
+                                    setup.membership->slot_bytes);
+    EXPECT_TRUE(map.ok()) << algorithm.name << ": " << map.status().message();
+  }
 }
 
 TEST(RankInfo, RatesThatNoNicHasAreRefused) {
