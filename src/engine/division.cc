@@ -1,5 +1,7 @@
 // The choice of the plan and the windows of a request. Any thread, also while another one drives
 // the engine.
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "engine/engine.h"
@@ -7,14 +9,20 @@
 namespace whorl {
 
 /// Returns the algorithm of a request whose larger side has `bytes` bytes.
-const Algorithm& Engine::algorithm_for(const Request& request, std::size_t bytes) const {
+Result<const Algorithm*> Engine::algorithm_for(const Request& request, std::size_t bytes) const {
   if (request.table == nullptr || request.table->even) {
-    return config_.selector.pick(request.collective, bytes);
+    return &config_.selector.pick(request.collective, bytes);
   }
   // Blocks of different sizes need an algorithm without scratch, whose chunks belong to no block.
-  const Algorithm& direct = *find_algorithm(request.collective, "direct");
-  if (direct.supports(config_.shape)) return direct;
-  return *find_algorithm(request.collective, "ring");
+  for (const char* const name : {"direct", "ring"}) {
+    const Algorithm* const algorithm = find_algorithm(request.collective, name);
+    if (algorithm->supports(config_.shape)) return algorithm;
+  }
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format("no algorithm of {} supports {} ranks with {} channels and "
+                  "blocks of different sizes; make WHORL_CHANNELS smaller",
+                  name_of(request.collective), config_.shape.nranks, config_.shape.channels));
 }
 
 /// Chooses the plan and the windows of a collective. Any thread.
@@ -32,8 +40,9 @@ Result<Engine::Division> Engine::divide(const Request& request) {
                        ? block
                        : std::max(input_bytes(request, members.rank, members.nranks),
                                   output_bytes(request, members.rank, members.nranks));
-  const auto made =
-      plans_.plan(request.collective, algorithm_for(request, division.bytes), request.peer);
+  const auto algorithm = algorithm_for(request, division.bytes);
+  if (!algorithm.ok()) return algorithm.status();
+  const auto made = plans_.plan(request.collective, **algorithm, request.peer);
   if (!made.ok()) return made.status();
   division.plan = *made;
   const BlockTable* const table = request.table.get();

@@ -182,7 +182,7 @@ class Engine {
   };
   Result<Division> divide(const Request& request);
   Status prepare(CachedCall& cached, const Request& request);
-  const Algorithm& algorithm_for(const Request& request, std::size_t bytes) const;
+  Result<const Algorithm*> algorithm_for(const Request& request, std::size_t bytes) const;
   Status start_collective(const Request& request);
   void begin(CachedCall& cached);
   void meet();
