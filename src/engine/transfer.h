@@ -82,7 +82,7 @@ class ActiveTransfers {
   /// others, or the same again, and returns whether that succeeded. kDone when no transfer is left.
   /// After kFailed, unless `next` failed, the first of all() is the transfer that has failed.
   template <class Next>
-  Progress advance(Next&& next) noexcept {
+  Progress advance(Next&& next) {
     bool moved = false;
     for (std::size_t i = 0; i < active_.size();) {
       Transfer& transfer = *active_[i];

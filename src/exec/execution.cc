@@ -80,7 +80,7 @@ void Execution::find_lanes(Endpoints& endpoints) {
   const std::vector<Lane>& program = binding_.schedule->lanes;
   active_lanes_ = program.size();
   if (lanes_.size() < active_lanes_) lanes_.resize(active_lanes_);
-  std::size_t widest = 0;
+  std::size_t widest = 1; // a step that reduces without partners has two operands, too
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     LaneRun& lane = lanes_[i];
     lane.lane = &program[i];
