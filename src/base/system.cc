@@ -21,6 +21,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/bytes.h"
+
 namespace whorl {
 namespace {
 
@@ -68,6 +70,12 @@ std::size_t count_of(const std::string& list) {
   return count;
 }
 
+/// Returns a part of a mapping from the start of its first page on.
+std::span<std::byte> pages_of(void* address, std::size_t size, std::size_t page) noexcept {
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(address) % page;
+  return {static_cast<std::byte*>(address) - before, before + size};
+}
+
 std::atomic<System*> current{nullptr};
 
 } // namespace
@@ -95,6 +103,11 @@ void System::sleep_ns(std::uint64_t duration_ns) noexcept {
 }
 
 void System::yield() noexcept { ::sched_yield(); }
+
+std::size_t System::page_bytes() noexcept {
+  static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
 
 int System::memfd_create(const char* name) noexcept {
   return checked(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -153,7 +166,8 @@ int System::munmap(void* address, std::size_t size) noexcept {
 
 int System::populate(void* address, std::size_t size) noexcept {
 #ifdef MADV_POPULATE_WRITE
-  return checked(::madvise(address, size, MADV_POPULATE_WRITE));
+  const std::span<std::byte> pages = pages_of(address, size, page_bytes());
+  return checked(::madvise(pages.data(), pages.size(), MADV_POPULATE_WRITE));
 #else
   static_cast<void>(address), static_cast<void>(size);
   return -ENOSYS;
@@ -161,12 +175,13 @@ int System::populate(void* address, std::size_t size) noexcept {
 }
 
 int System::resident(void* address, std::size_t size, std::size_t* bytes) noexcept {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t page = page_bytes();
+  const std::span<std::byte> all = pages_of(address, size, page);
   std::array<unsigned char, 4096> pages;
   *bytes = 0;
-  for (std::size_t done = 0; done < size; done += pages.size() * page) {
-    const std::size_t part = std::min(size - done, pages.size() * page);
-    if (::mincore(static_cast<std::byte*>(address) + done, part, pages.data()) != 0) return -errno;
+  for (std::size_t done = 0; done < all.size(); done += pages.size() * page) {
+    const std::size_t part = std::min(all.size() - done, pages.size() * page);
+    if (::mincore(all.data() + done, part, pages.data()) != 0) return -errno;
     const std::size_t count = (part + page - 1) / page;
     for (std::size_t i = 0; i < count; ++i) *bytes += (pages[i] & 1U) * page;
   }

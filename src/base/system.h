@@ -30,6 +30,7 @@ class System {
   virtual void yield() noexcept; ///< calls sched_yield
 
   // Memory.
+  virtual std::size_t page_bytes() noexcept;           ///< returns the bytes of a page of memory
   virtual int memfd_create(const char* name) noexcept; ///< makes the memfd sealable
   virtual int seal_size(int fd) noexcept;              ///< seals the memfd against shrinking
   virtual int size_sealed(int fd) noexcept;            ///< returns 1 if seal_size() was called
@@ -43,10 +44,9 @@ class System {
                    std::size_t offset, void** address) noexcept;
   virtual int munmap(void* address, std::size_t size) noexcept;
   /// Maps all pages of a part of a mapping, so that writing to them is quick, if the kernel can
-  /// (Linux 5.14); `address` is the start of a page.
+  /// (Linux 5.14).
   virtual int populate(void* address, std::size_t size) noexcept;
-  /// Writes to `*bytes` how many bytes of a mapping are in memory; `address` is the start of a
-  /// page.
+  /// Writes to `*bytes` how many bytes of a part of a mapping are in memory, in whole pages.
   virtual int resident(void* address, std::size_t size, std::size_t* bytes) noexcept;
 
   // Threads of this and other processes.

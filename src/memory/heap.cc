@@ -13,7 +13,6 @@
 namespace whorl {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr const char* kHeapName = "whorl-heap";
 /// Bytes of the pieces in which a registered buffer is moved, which bounds the additional memory.
 constexpr std::size_t kMoveBytes = std::size_t{64} << 20;
@@ -50,7 +49,8 @@ Result<std::unique_ptr<Heap>> Heap::create(std::size_t capacity) {
                                      "WHORL_HEAP_BYTES",
                                      capacity));
   }
-  capacity = round_up(capacity, kPage);
+  const std::size_t page = sys().page_bytes();
+  capacity = round_up(capacity, page);
   const int created = sys().memfd_create(kHeapName);
   if (created < 0) return failed("create", capacity, created);
   Fd fd(created);
@@ -65,7 +65,7 @@ Result<std::unique_ptr<Heap>> Heap::create(std::size_t capacity) {
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, &base);
   if (error < 0) return failed("reserve addresses for", capacity, error);
   return std::unique_ptr<Heap>(
-      new Heap(std::move(fd), reinterpret_cast<std::uintptr_t>(base), capacity));
+      new Heap(std::move(fd), reinterpret_cast<std::uintptr_t>(base), capacity, page));
 }
 
 Heap::~Heap() { sys().munmap(pointer_to(base_), capacity_); }
@@ -134,7 +134,7 @@ Result<void*> Heap::alloc(std::size_t size) {
   if (size == 0) return nullptr;
   if (in_heap) return Status::error(Code::kInvalidUsage, "the shared heap allocates for itself");
   const HeapLock lock(mutex_);
-  const std::size_t rounded = size <= capacity_ ? round_up(size, kPage) : size;
+  const std::size_t rounded = size <= capacity_ ? round_up(size, page_) : size;
   if (const auto kept = kept_.take(rounded)) {
     allocated_.emplace(*kept, rounded);
     return pointer_to(base_ + *kept);
@@ -207,13 +207,13 @@ Status Heap::move_out(std::uintptr_t address, std::size_t offset, std::size_t si
 
 Result<HeapRegistration*> Heap::adopt(void* buffer, std::size_t size) {
   const auto address = reinterpret_cast<std::uintptr_t>(buffer);
-  if (buffer == nullptr || size > UINTPTR_MAX - kPage - address) {
+  if (buffer == nullptr || size > UINTPTR_MAX - page_ - address) {
     return Status::error(
         Code::kInvalidArgument,
         fmt::format("cannot register {} bytes at {}: no such memory", size, buffer));
   }
-  const std::uintptr_t begin = round_up(address, kPage);
-  const std::uintptr_t end = (address + size) / kPage * kPage;
+  const std::uintptr_t begin = round_up(address, page_);
+  const std::uintptr_t end = (address + size) / page_ * page_;
   HeapRegistration* const none = nullptr;
   if (begin >= end || begin - base_ < capacity_) return none;
   const HeapLock lock(mutex_);

@@ -103,10 +103,11 @@ class Heap {
   /// again. Smaller: more is left to others.
   static constexpr std::size_t kKeptPart = 64;
 
-  Heap(Fd fd, std::uintptr_t base, std::size_t capacity)
+  Heap(Fd fd, std::uintptr_t base, std::size_t capacity, std::size_t page)
       : fd_(std::move(fd)),
         base_(base),
         capacity_(capacity),
+        page_(page),
         free_(capacity),
         kept_(capacity / kKeptPart) {}
 
@@ -125,6 +126,7 @@ class Heap {
   const Fd fd_;
   const std::uintptr_t base_; ///< first reserved address
   const std::size_t capacity_;
+  const std::size_t page_; ///< bytes of a page
   AddressIndex index_;
 
   std::mutex mutex_; ///< guard of all fields below

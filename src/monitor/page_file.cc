@@ -44,7 +44,7 @@ PageFile::Block PageFile::allocate(std::size_t bytes) {
 
 PageFile::Block PageFile::allocate_in(std::shared_ptr<PageFile> file, std::size_t bytes) {
   if (file == nullptr) return {};
-  bytes = round_up(bytes, kBlockAlignment);
+  bytes = round_up(bytes, std::max(kBlockAlignment, sys().page_bytes()));
   const std::lock_guard lock(file->mutex_);
   const auto reused = std::find_if(file->free_.begin(), file->free_.end(),
                                    [bytes](const Free& free) { return free.bytes >= bytes; });

@@ -7,14 +7,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
 #include "memory/heap.h"
+#include "tests/support/large_pages.h"
 
 namespace whorl::testing {
 
-inline constexpr std::size_t kPage = 4096;
+/// Bytes of a page. TEST_LARGE_PAGES in the environment replaces the system by one with large
+/// pages.
+inline const std::size_t kPage = [] {
+  static LargePages large;
+  if (std::getenv("TEST_LARGE_PAGES") != nullptr) static const ScopedSystem scope(&large);
+  return sys().page_bytes();
+}();
 
 /// Makes a heap.
 inline std::unique_ptr<Heap> make_heap(std::size_t pages) {
@@ -27,9 +35,9 @@ inline std::unique_ptr<Heap> make_heap(std::size_t pages) {
 class Buffer {
  public:
   explicit Buffer(std::size_t size, int protection = PROT_READ | PROT_WRITE) : size_(size) {
-    data_ = ::mmap(nullptr, size, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_EQ(sys().mmap(nullptr, size, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, &data_), 0);
   }
-  ~Buffer() { ::munmap(data_, size_); }
+  ~Buffer() { sys().munmap(data_, size_); }
   Buffer(const Buffer&) = delete;
   std::byte* data() const { return static_cast<std::byte*>(data_); }
   void fill(std::uint8_t seed) {
@@ -43,7 +51,7 @@ class Buffer {
   }
 
  private:
-  void* data_;
+  void* data_ = nullptr;
   std::size_t size_;
 };
 

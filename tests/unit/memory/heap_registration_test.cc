@@ -17,6 +17,7 @@ namespace {
 using testing::Buffer;
 using ::testing::HasSubstr;
 using testing::kPage;
+using testing::LargePages;
 using testing::make_heap;
 
 TEST(Heap, AdoptsWholePagesAndKeepsTheirContents) {
@@ -77,6 +78,22 @@ TEST(Heap, LeavesAloneWhatItCannotMove) {
   EXPECT_TRUE(unmoved(larger.data(), 20 * kPage)) << "larger than the heap";
   EXPECT_EQ(heap->adopt(nullptr, 100).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(heap->adopt(buffer.data(), SIZE_MAX).status().code(), Code::kInvalidArgument);
+}
+
+TEST(Heap, LeavesAloneWhatLiesBehindABuffer) {
+  LargePages large;
+  const ScopedSystem scope(&large);
+  const auto heap = make_heap(16);
+  constexpr std::size_t kBytes = 100 << 10;
+  Buffer memory(2 * LargePages::kPageBytes);
+  memory.fill(7);
+  const auto registration = heap->adopt(memory.data(), kBytes);
+  ASSERT_TRUE(registration.ok()) << registration.status().message();
+  ASSERT_NE(*registration, nullptr);
+  EXPECT_EQ((*registration)->size, LargePages::kPageBytes);
+  EXPECT_TRUE(memory.holds(7));
+  EXPECT_TRUE(heap->release(*registration).ok());
+  EXPECT_TRUE(memory.holds(7));
 }
 
 TEST(Heap, CountsNestedRegistrations) {
@@ -147,20 +164,20 @@ TEST(Heap, MovesTheRestOfABufferByAnotherRelease) {
     }
   } limited;
   const ScopedSystem scope(&limited);
-  constexpr std::size_t kPages = (std::size_t{64} << 20) / kPage + 2; // moved in two pieces
-  const auto heap = make_heap(kPages);
-  Buffer buffer(kPages * kPage);
-  std::byte* const last = buffer.data() + (kPages - 1) * kPage;
+  const std::size_t pages = (std::size_t{64} << 20) / kPage + 2; // moved in two pieces
+  const auto heap = make_heap(pages);
+  Buffer buffer(pages * kPage);
+  std::byte* const last = buffer.data() + (pages - 1) * kPage;
   *buffer.data() = std::byte{1};
   *last = std::byte{2};
-  const auto registration = heap->adopt(buffer.data(), kPages * kPage);
+  const auto registration = heap->adopt(buffer.data(), pages * kPage);
   ASSERT_TRUE(registration.ok());
   ASSERT_NE(*registration, nullptr);
   for (const int calls : {0, 4}) { // three move the first piece, and the fourth begins the second
     limited.left = calls;
     const Status refused = heap->release(*registration);
     EXPECT_EQ(refused.code(), Code::kSystemError) << calls;
-    EXPECT_EQ(heap->used(), calls == 0 ? kPages * kPage : 2 * kPage);
+    EXPECT_EQ(heap->used(), calls == 0 ? pages * kPage : 2 * kPage);
     std::uint64_t offset = 0;
     EXPECT_FALSE(heap->find(buffer.data(), 1, &offset)) << "peers would read it";
     EXPECT_EQ(*buffer.data(), std::byte{1});
@@ -171,7 +188,7 @@ TEST(Heap, MovesTheRestOfABufferByAnotherRelease) {
   EXPECT_TRUE(released.ok()) << released.message();
   EXPECT_EQ(*buffer.data(), std::byte{1});
   EXPECT_EQ(*last, std::byte{2});
-  EXPECT_TRUE(heap->alloc(kPages * kPage).ok()) << "the pages came back";
+  EXPECT_TRUE(heap->alloc(pages * kPage).ok()) << "the pages came back";
 }
 
 TEST(Heap, RegistersMemoryOfMalloc) {

@@ -13,6 +13,7 @@
 #include "monitor/recorder.h"
 #include "monitor/snapshot.h"
 #include "tests/support/failing_system.h"
+#include "tests/support/large_pages.h"
 
 namespace whorl::monitor {
 namespace {
@@ -149,6 +150,14 @@ TEST(Monitor, HasAllPagesOfAProcessBehindOneDescriptor) {
   first.reset();
   const auto fourth = recorder(512); // does not fit into the free place
   EXPECT_EQ(own_pages().size(), 3U);
+}
+
+TEST(Monitor, HasAllPagesWhereThoseOfMemoryAreLarge) {
+  whorl::testing::LargePages large;
+  const ScopedSystem scope(&large);
+  const auto first = recorder();
+  const auto second = recorder();
+  EXPECT_EQ(own_pages().size(), 2U);
 }
 
 TEST(Monitor, ClosesTheDescriptorWithTheLastPage) {

@@ -1,0 +1,30 @@
+#include "base/system.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace whorl {
+namespace {
+
+TEST(System, MapsAndCountsPartsOfPages) {
+  const std::size_t page = sys().page_bytes();
+  void* memory = nullptr;
+  ASSERT_EQ(sys().mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                       0, &memory),
+            0);
+  auto* const bytes = static_cast<std::byte*>(memory);
+  std::size_t resident = 0;
+  if (sys().populate(bytes, page) < 0)
+    std::memset(bytes, 1, 3 * page); // before Linux 5.14
+  else
+    EXPECT_EQ(sys().populate(bytes + page + 64, page), 0);
+  ASSERT_EQ(sys().resident(bytes, 4 * page, &resident), 0);
+  EXPECT_EQ(resident, 3 * page);
+  ASSERT_EQ(sys().resident(bytes + 2 * page + 64, page, &resident), 0);
+  EXPECT_EQ(resident, page);
+  sys().munmap(memory, 4 * page);
+}
+
+} // namespace
+} // namespace whorl
