@@ -141,8 +141,18 @@ int System::ftruncate(int fd, std::size_t size) noexcept {
 }
 
 int System::fallocate(int fd, std::size_t offset, std::size_t size) noexcept {
-  return retry(
-      [&] { return ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(size)); });
+  // Some kernels undo an interrupted call, which signals at short intervals would interrupt for
+  // ever. Pieces end where a huge page may end.
+  constexpr std::size_t kPiece = std::size_t{2} << 20;
+  for (const std::size_t end = offset + size; offset < end;) {
+    const std::size_t next = std::min(end, round_up(offset + 1, kPiece));
+    const int error = retry([&] {
+      return ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(next - offset));
+    });
+    if (error < 0) return error;
+    offset = next;
+  }
+  return 0;
 }
 
 int System::punch_hole(int fd, std::size_t offset, std::size_t size) noexcept {
