@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace whorl {
@@ -11,10 +12,18 @@ constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 
 Status failed(const char* what, std::size_t size, int error) {
   return Status::error(Code::kSystemError, fmt::format("cannot {} {} bytes of shared memory: {}",
-                                                       what, size, std::strerror(-error)));
+                                                       what, size, shared_memory_error(error)));
 }
 
 } // namespace
+
+std::string shared_memory_error(int error) {
+  if (error != -EFBIG) return std::strerror(-error);
+  return fmt::format(
+      "the limit on the size of files is {} bytes, and holds for memory that is "
+      "shared; raise it (ulimit -f)",
+      sys().largest_file());
+}
 
 ShmSegment& ShmSegment::operator=(ShmSegment&& other) noexcept {
   if (this != &other) {

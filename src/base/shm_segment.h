@@ -1,12 +1,16 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <utility>
 
 #include "base/status.h"
 #include "base/system.h"
 
 namespace whorl {
+
+/// Describes −errno of a call on memory in a file, with the remedy where it is a limit on files.
+std::string shared_memory_error(int error);
 
 /// Memory that several processes share: a memfd, mapped whole, readable and writable. The memfd has
 /// no name, so only processes with the descriptor can open it, and nothing is left behind when a

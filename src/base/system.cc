@@ -136,7 +136,13 @@ int System::file_inode(int fd, std::uint64_t* inode) noexcept {
   return 0;
 }
 
+std::size_t System::largest_file() noexcept {
+  rlimit size{};
+  return ::getrlimit(RLIMIT_FSIZE, &size) == 0 ? size.rlim_cur : RLIM_INFINITY;
+}
+
 int System::ftruncate(int fd, std::size_t size) noexcept {
+  if (size > largest_file()) return -EFBIG;
   return retry([&] { return ::ftruncate(fd, static_cast<off_t>(size)); });
 }
 

@@ -36,7 +36,10 @@ class System {
   virtual int size_sealed(int fd) noexcept;            ///< returns 1 if seal_size() was called
   virtual int file_size(int fd, std::size_t* size) noexcept;
   virtual int file_inode(int fd, std::uint64_t* inode) noexcept;
+  /// Sets the size. Returns −EFBIG if it is above largest_file(); the kernel would send SIGXFSZ.
   virtual int ftruncate(int fd, std::size_t size) noexcept;
+  virtual std::size_t largest_file() noexcept; ///< returns the limit on the size of a file
+  /// Backs a part of the file with memory. After an error some of it may be backed.
   virtual int fallocate(int fd, std::size_t offset, std::size_t size) noexcept;
   virtual int punch_hole(int fd, std::size_t offset, std::size_t size) noexcept;
   /// Writes the address to `*address`. `hint` with MAP_FIXED replaces what is mapped there.

@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/shm_segment.h"
 #include "memory/memory_limit.h"
 #include "memory/memory_map.h"
 
@@ -19,7 +19,7 @@ constexpr std::size_t kMoveBytes = std::size_t{64} << 20;
 
 Status failed(std::string_view what, std::size_t size, int error) {
   return Status::error(Code::kSystemError, fmt::format("cannot {} {} bytes of the shared heap: {}",
-                                                       what, size, std::strerror(-error)));
+                                                       what, size, shared_memory_error(error)));
 }
 
 /// Whether this thread holds the mutex of a heap. If what allocates then is the heap itself, by
@@ -144,8 +144,11 @@ Result<void*> Heap::alloc(std::size_t size) {
     return Status::error(
         Code::kSystemError,
         fmt::format("the shared heap of {} bytes has no {} bytes in a row left ({} free in {} "
-                    "pieces); raise WHORL_HEAP_BYTES",
-                    capacity_, size, free_.free_bytes(), free_.fragments()));
+                    "pieces); raise {}",
+                    capacity_, size, free_.free_bytes(), free_.fragments(),
+                    capacity_ + page_ > sys().largest_file()
+                        ? "the limit on the size of files (ulimit -f)"
+                        : "WHORL_HEAP_BYTES"));
   }
   Status status = back(*offset, rounded);
   if (status.ok()) {

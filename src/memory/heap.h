@@ -138,8 +138,9 @@ class Heap {
 };
 
 // The heap of this process. The first call of a function that needs the heap makes it, with
-// WHORL_HEAP_BYTES or the size of the machine's memory as capacity; it lasts until the process
-// ends. A child of fork() starts without a heap: the inherited pages still belong to the parent.
+// WHORL_HEAP_BYTES as capacity, or the size of the machine's memory or of the largest file, if that
+// is less; it lasts until the process ends. A child of fork() starts without a heap: the inherited
+// pages still belong to the parent.
 
 Result<Heap*> process_heap();
 Result<void*> heap_alloc(std::size_t size);

@@ -1,5 +1,6 @@
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "base/params.h"
@@ -15,7 +16,9 @@ std::atomic<Heap*> the_heap{nullptr}; // never destroyed: buffers outlive main()
 Result<std::size_t> capacity() {
   if (param_text(Param::kHeapBytes).empty()) {
     const std::uint64_t memory = physical_memory();
-    return static_cast<std::size_t>(memory != 0 ? memory : std::uint64_t{1} << 36);
+    const std::size_t page = sys().page_bytes();
+    const std::size_t most = std::max(sys().largest_file() / page, std::size_t{1}) * page;
+    return std::min<std::size_t>(memory != 0 ? memory : std::uint64_t{1} << 36, most);
   }
   const auto bytes = param_int(Param::kHeapBytes, 4096, std::int64_t{1} << 46);
   if (!bytes.ok()) return bytes.status();

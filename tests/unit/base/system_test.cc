@@ -1,8 +1,14 @@
 #include "base/system.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <string>
+
+#include "base/shm_segment.h"
 
 namespace whorl {
 namespace {
@@ -24,6 +30,22 @@ TEST(System, MapsAndCountsPartsOfPages) {
   ASSERT_EQ(sys().resident(bytes + 2 * page + 64, page, &resident), 0);
   EXPECT_EQ(resident, page);
   sys().munmap(memory, 4 * page);
+}
+
+TEST(System, RefusesALargeFileWhereItsLimitWouldEndTheProcess) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const rlimit limit{.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const bool fits = ShmSegment::create("test", 1 << 20).ok();
+    const std::string text = ShmSegment::create("test", (1 << 20) + 1).status().message();
+    const bool named = text.find("1048576 bytes") != std::string::npos &&
+                       text.find("ulimit -f") != std::string::npos;
+    ::_exit(fits && named ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
 }
 
 } // namespace

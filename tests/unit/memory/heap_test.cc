@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -219,6 +220,24 @@ TEST(ProcessHeap, IsEmptyInAChild) {
   ASSERT_EQ(::waitpid(pid, &status, 0), pid);
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(heap_free(*memory).ok());
+}
+
+TEST(ProcessHeap, IsNoLargerThanAFileMayBe) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const rlimit limit{.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const auto remedied = [](const Status& status) {
+      return status.message().find("ulimit -f") != std::string::npos;
+    };
+    const bool refused = remedied(Heap::create(2 << 20).status());
+    const auto half = heap_alloc(512 << 10);
+    const auto more = heap_alloc(768 << 10);
+    ::_exit(refused && half.ok() && !more.ok() && remedied(more.status()) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
 }
 
 } // namespace
