@@ -59,9 +59,11 @@ Status resolve(const std::string& host, const std::string& port, std::vector<Soc
 }
 
 /// Returns the class of an interface, lower is better: 0 looks physical, 1 is a bridge or tunnel
-/// that other hosts seldom reach, 2 is loopback.
-int interface_class(std::string_view name, unsigned flags) noexcept {
-  if ((flags & IFF_LOOPBACK) != 0) return 2;
+/// that other hosts seldom reach, 2 has a link-local address, as that of a host's own management
+/// controller has, 3 is loopback.
+int interface_class(std::string_view name, unsigned flags, const SocketAddress& address) noexcept {
+  if ((flags & IFF_LOOPBACK) != 0) return 3;
+  if (address.is_link_local()) return 2;
   for (const std::string_view prefix : {"docker", "veth", "virbr", "br-", "cni", "flannel", "cali",
                                         "tun", "tap", "podman", "lxc"}) {
     if (name.starts_with(prefix)) return 1;
@@ -166,6 +168,14 @@ bool SocketAddress::is_loopback() const noexcept {
   return false;
 }
 
+bool SocketAddress::is_link_local() const noexcept {
+  if (family() == AF_INET) {
+    return ntohl(view<sockaddr_in>(storage_).sin_addr.s_addr) >> 16 == 0xa9fe;
+  }
+  const auto in = view<sockaddr_in6>(storage_);
+  return family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in.sin6_addr);
+}
+
 std::uint16_t SocketAddress::port() const noexcept {
   if (family() == AF_INET) return ntohs(view<sockaddr_in>(storage_).sin_port);
   if (family() == AF_INET6) return ntohs(view<sockaddr_in6>(storage_).sin6_port);
@@ -252,6 +262,13 @@ Result<std::vector<SocketAddress>> local_addresses() {
   return out;
 }
 
+std::optional<int> place_of_interface(std::string_view name, unsigned flags,
+                                      const SocketAddress& address) noexcept {
+  const bool ipv6 = address.family() == AF_INET6;
+  if (ipv6 && address.is_link_local()) return std::nullopt;
+  return 2 * interface_class(name, flags, address) + (ipv6 ? 1 : 0);
+}
+
 Result<std::vector<InterfaceAddress>> named_interface_addresses() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) {
@@ -261,7 +278,7 @@ Result<std::vector<InterfaceAddress>> named_interface_addresses() {
   }
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, &::freeifaddrs);
   struct Candidate {
-    int rank;
+    int place;
     InterfaceAddress named;
   };
   std::vector<Candidate> candidates;
@@ -271,16 +288,12 @@ Result<std::vector<InterfaceAddress>> named_interface_addresses() {
     if (family != AF_INET && family != AF_INET6) continue;
     const SocketAddress address = SocketAddress::from(
         entry->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-    if (family == AF_INET6) {
-      const auto* const in = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
-      if (IN6_IS_ADDR_LINKLOCAL(&in->sin6_addr)) continue;
+    if (const auto place = place_of_interface(entry->ifa_name, entry->ifa_flags, address)) {
+      candidates.push_back({*place, {.interface = entry->ifa_name, .address = address}});
     }
-    const int kind = interface_class(entry->ifa_name, entry->ifa_flags);
-    candidates.push_back({2 * kind + (family == AF_INET6 ? 1 : 0),
-                          {.interface = entry->ifa_name, .address = address}});
   }
   std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.rank < b.rank; });
+                   [](const Candidate& a, const Candidate& b) { return a.place < b.place; });
   std::vector<InterfaceAddress> out;
   for (Candidate& candidate : candidates) out.push_back(std::move(candidate.named));
   return out;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,8 @@ class SocketAddress {
   int family() const noexcept { return storage_.ss_family; }
   bool valid() const noexcept { return family() != AF_UNSPEC; }
   bool is_loopback() const noexcept; ///< returns true for unix sockets, too
+  /// Returns whether only hosts at one cable can use the address: 169.254.0.0/16 or fe80::/10.
+  bool is_link_local() const noexcept;
   std::uint16_t port() const noexcept;
   void set_port(std::uint16_t port) noexcept;
   const sockaddr* data() const noexcept { return reinterpret_cast<const sockaddr*>(&storage_); }
@@ -81,9 +84,14 @@ Result<std::vector<InterfaceAddress>> named_interface_addresses();
 std::string interface_for_other_hosts();
 
 /// Lists the addresses of this host's interfaces, best first, with port 0: interfaces that look
-/// physical, then bridges and tunnels (docker, veth, virbr, …), IPv4 before IPv6 within each;
-/// loopback last. Link-local addresses are left out, because another host cannot use them.
+/// physical, then bridges and tunnels (docker, veth, virbr, …), IPv4 before IPv6 within each; then
+/// link-local addresses of IPv4, which only a host at the same cable can use; loopback last.
+/// Link-local addresses of IPv6 are left out, because they are of no use without an interface.
 Result<std::vector<SocketAddress>> interface_addresses();
+/// Returns the place of an interface's address in the order of interface_addresses(), lower is
+/// better; nothing for one that is left out. `flags` are those of getifaddrs().
+std::optional<int> place_of_interface(std::string_view name, unsigned flags,
+                                      const SocketAddress& address) noexcept;
 
 /// Lists the addresses at which other hosts are to reach this one, best first, with port 0: what
 /// the name or number in `WHORL_HOST_ADDRESS` resolves to, or interface_addresses().
