@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <linux/futex.h>
 #include <linux/sockios.h>
+#include <netdb.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
@@ -253,6 +254,11 @@ int System::accept(int fd) noexcept {
 
 int System::connect(int fd, const sockaddr* address, socklen_t size) noexcept {
   return checked(::connect(fd, address, size));
+}
+
+int System::getaddrinfo(const char* host, const char* port, const addrinfo& hints,
+                        addrinfo** list) noexcept {
+  return ::getaddrinfo(host, port, &hints, list);
 }
 
 int System::getsockname(int fd, sockaddr* address, socklen_t* size) noexcept {

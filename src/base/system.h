@@ -11,6 +11,8 @@
 #include <span>
 #include <string_view>
 
+struct addrinfo;
+
 namespace whorl {
 
 /// Operating system as whorl uses it: time, randomness, system calls. One object, which tests
@@ -77,6 +79,9 @@ class System {
   virtual int listen(int fd, int backlog) noexcept;
   virtual int accept(int fd) noexcept; ///< makes the new socket nonblocking
   virtual int connect(int fd, const sockaddr* address, socklen_t size) noexcept;
+  /// Asks the resolver. Returns 0 or an error of netdb.h; errno is the reason of EAI_SYSTEM.
+  virtual int getaddrinfo(const char* host, const char* port, const addrinfo& hints,
+                          addrinfo** list) noexcept;
   virtual int getsockname(int fd, sockaddr* address, socklen_t* size) noexcept;
   virtual int setsockopt(int fd, int level, int option, int value) noexcept;
   virtual int setsockopt(int fd, int level, int option, std::string_view text) noexcept;

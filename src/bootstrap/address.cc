@@ -168,11 +168,33 @@ Result<std::vector<Fd>> listen_for_rendezvous(std::string_view host_port,
   return out;
 }
 
+/// Looks the address of rank 0 up. A name service may learn of rank 0's host only when that starts:
+/// the other ranks ask again while they would repeat a refused connection.
+Result<std::vector<SocketAddress>> look_up(std::string_view host_port, const Attendant& self) {
+  constexpr std::uint64_t kAskAgainNs = 200'000'000;
+  const bool excused = self.excused();
+  const std::uint64_t began_ns = sys().now_ns(), limit_ns = self.connect_ns();
+  for (;;) {
+    bool may_come = false;
+    Result<std::vector<SocketAddress>> found = parse_address(host_port, &may_come);
+    if (found.ok() || !may_come || self.rank == 0) return found;
+    const std::uint64_t passed_ns = sys().now_ns() - began_ns;
+    if (passed_ns >= limit_ns) {
+      return found.status().with_context(
+          fmt::format("rank {} of {} has asked for {} ms where rank 0 is", self.rank, self.nranks,
+                      passed_ns / 1'000'000));
+    }
+    if (!excused && self.excused()) return self.comm_error->status();
+    if (self.check) WHORL_TRY(self.check());
+    sys().sleep_ns(std::min(kAskAgainNs, limit_ns - passed_ns));
+  }
+}
+
 } // namespace
 
 Result<Rendezvous> meet_by_address(std::string_view host_port, const Attendant& self) {
   WHORL_TRY(check_attendant(self));
-  Result<std::vector<SocketAddress>> addresses = parse_address(host_port);
+  Result<std::vector<SocketAddress>> addresses = look_up(host_port, self);
   if (!addresses.ok()) return addresses.status();
   const Result<Protection> protection = protection_of(host_port, *addresses);
   if (!protection.ok()) return protection.status();

@@ -34,15 +34,25 @@ T view(const sockaddr_storage& storage) noexcept {
   return out;
 }
 
-Status resolve(const std::string& host, const std::string& port, std::vector<SocketAddress>* out) {
+/// Returns whether the resolver may answer otherwise when it is asked again.
+bool may_change(int error) noexcept {
+#ifdef EAI_NODATA
+  if (error == EAI_NODATA) return true;
+#endif
+  return error == EAI_AGAIN || error == EAI_NONAME;
+}
+
+Status resolve(const std::string& host, const std::string& port, std::vector<SocketAddress>* out,
+               bool* may_come = nullptr) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* list = nullptr;
   // The resolver is not asked for this name: without /etc/hosts it waits for the name service.
   const char* const name = host == "localhost" ? "127.0.0.1" : host.c_str();
-  const int error = ::getaddrinfo(name, port.empty() ? nullptr : port.c_str(), &hints, &list);
+  const int error = sys().getaddrinfo(name, port.empty() ? nullptr : port.c_str(), hints, &list);
   if (error != 0) {
+    if (may_come != nullptr) *may_come = may_change(error);
     return Status::error(
         Code::kInvalidArgument,
         fmt::format("the host name \"{}\" cannot be resolved: {}", printable(host),
@@ -245,11 +255,12 @@ Result<HostPort> split_host_port(std::string_view text) {
   return HostPort{.host = host, .port = static_cast<std::uint16_t>(port)};
 }
 
-Result<std::vector<SocketAddress>> parse_address(std::string_view text) {
+Result<std::vector<SocketAddress>> parse_address(std::string_view text, bool* may_come) {
+  if (may_come != nullptr) *may_come = false;
   const Result<HostPort> parts = split_host_port(text);
   if (!parts.ok()) return parts.status();
   std::vector<SocketAddress> out;
-  WHORL_TRY(resolve(std::string(parts->host), std::to_string(parts->port), &out));
+  WHORL_TRY(resolve(std::string(parts->host), std::to_string(parts->port), &out, may_come));
   if (out.empty()) return bad_address(text, "the host has no IPv4 or IPv6 address");
   return out;
 }

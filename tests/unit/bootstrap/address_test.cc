@@ -1,9 +1,12 @@
 // Tests of the rendezvous at "host:port" and of its secret file.
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -118,6 +121,66 @@ TEST(MeetByAddress, WhoseCreationIsAbortedBeforeItBeginsWaitsForNoRoot) {
   const std::uint64_t began = sys().now_ns();
   EXPECT_FALSE(meet_by_address("127.0.0.1:" + reserved.text(), self).ok());
   EXPECT_LT(sys().now_ns() - began, 2 * kTellNs);
+}
+
+/// Name service that knows a host only after some questions.
+class LateNames final : public System {
+ public:
+  LateNames(int error, int failures) : error_(error), failures_(failures) {}
+  int getaddrinfo(const char* host, const char* port, const addrinfo& hints,
+                  addrinfo** list) noexcept override {
+    if (std::strcmp(host, "trainer-0") != 0) return System::getaddrinfo(host, port, hints, list);
+    if (++questions <= failures_) return error_;
+    return System::getaddrinfo("127.0.0.1", port, hints, list);
+  }
+  std::atomic<int> questions{0};
+
+ private:
+  const int error_, failures_;
+};
+
+TEST(MeetByAddress, AtANameThatTheNameServiceLearnsLater) {
+  for (const int error : {EAI_NONAME, EAI_AGAIN}) {
+    LateNames names(error, 2);
+    const ScopedSystem scope(&names);
+    const ReservedPort reserved;
+    const std::string port = reserved.text();
+    meet(2, [&](int rank) {
+      return meet_by_address((rank == 0 ? "127.0.0.1:" : "trainer-0:") + port, attendant(rank, 2));
+    });
+    EXPECT_EQ(names.questions.load(), 3);
+  }
+}
+
+TEST(MeetByAddress, SaysAtTheTimeoutWhatTheNameServiceAnswers) {
+  LateNames names(EAI_AGAIN, 1'000'000);
+  const ScopedSystem scope(&names);
+  Attendant self = attendant(1, 2);
+  self.timeout_ns = 300'000'000;
+  const Status late = meet_by_address("trainer-0:4000", self).status();
+  EXPECT_TRUE(contains(late.message(), "rank 1 of 2 has asked for 3")) << late.message();
+  EXPECT_TRUE(contains(late.message(), gai_strerror(EAI_AGAIN))) << late.message();
+  EXPECT_GT(names.questions.exchange(0), 1);
+  EXPECT_FALSE(meet_by_address("trainer-0:4000", attendant(0, 2)).ok());
+  EXPECT_EQ(names.questions.load(), 1) << "rank 0 knows its own name at once, or not at all";
+}
+
+TEST(MeetByAddress, ALookupEndsWithTheCreation) {
+  LateNames names(EAI_NONAME, 1'000'000);
+  const ScopedSystem scope(&names);
+  CommError comm_error;
+  Attendant self = attendant(1, 2);
+  self.comm_error = &comm_error;
+  std::thread aborts([&] {
+    while (names.questions.load() == 0) std::this_thread::yield();
+    comm_error.set(Status::error(Code::kInvalidUsage, "aborted"));
+  });
+  const Status aborted = meet_by_address("trainer-0:4000", self).status();
+  aborts.join();
+  EXPECT_EQ(aborted.message(), "aborted");
+  self.comm_error = nullptr;
+  self.check = [] { return Status::error(Code::kRemoteError, "rank 0 has ended"); };
+  EXPECT_EQ(meet_by_address("trainer-0:4000", self).status().message(), "rank 0 has ended");
 }
 
 /// Returns whether a socket listens at the address.
