@@ -270,8 +270,7 @@ WHORL_API whorlResult_t whorlGetMeetingPoint(whorlComm_t comm, whorlUniqueId* po
 /// Derives the id of the communicator called `name` from a meeting point, without
 /// communication: ranks that give the same point and name get the same id, for whorlCommInitRank()
 /// or whorlCommInitRankConfig(). A name is used for one communicator only. If the process that made
-/// the point has ended, creating the communicator fails within about a second, or at the timeout if
-/// a forked child of that process still runs, which has copies of its sockets.
+/// the point has ended, creating the communicator fails within about a second.
 WHORL_API whorlResult_t whorlGetUniqueIdAt(const whorlUniqueId* point, const char* name,
                                            whorlUniqueId* uniqueId);
 

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/log.h"
+#include "base/open_sockets.h"
 #include "device/staged/stream.h"
 #include "engine/host_stream.h"
 
@@ -48,6 +49,7 @@ Status check_not_forked(const char* function) {
 void mark_used() {
   static std::once_flag once;
   std::call_once(once, [] {
+    keep_sockets_from_children();
     pthread_atfork(nullptr, nullptr,
                    [] { in_forked_child.store(true, std::memory_order_relaxed); });
     std::atexit([] {

@@ -23,6 +23,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/open_sockets.h"
 
 namespace whorl {
 namespace {
@@ -230,12 +231,17 @@ std::size_t System::locked_memory() noexcept {
   return ::getrlimit(RLIMIT_MEMLOCK, &memory) == 0 ? memory.rlim_cur : 0;
 }
 
-int System::close(int fd) noexcept { return checked(::close(fd)); }
+int System::close(int fd) noexcept {
+  forget_socket(fd); // first, because another thread may get the number at once
+  return checked(::close(fd));
+}
 
 int System::duplicate(int fd) noexcept { return checked(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 
 int System::socket(int domain, int type) noexcept {
-  return checked(::socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int fd = checked(::socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  note_open_socket(fd);
+  return fd;
 }
 
 int System::socket_pair(int type, std::span<int, 2> fds) noexcept {
@@ -249,7 +255,10 @@ int System::bind(int fd, const sockaddr* address, socklen_t size) noexcept {
 int System::listen(int fd, int backlog) noexcept { return checked(::listen(fd, backlog)); }
 
 int System::accept(int fd) noexcept {
-  return retry([&] { return ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+  const int accepted =
+      retry([&] { return ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+  note_open_socket(accepted);
+  return accepted;
 }
 
 int System::connect(int fd, const sockaddr* address, socklen_t size) noexcept {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/open_sockets.h"
 #include "base/params.h"
 #include "base/thread.h"
 #include "net/listener.h"
@@ -161,6 +162,7 @@ void Host::close_door() {
 }
 
 Status launch(std::shared_ptr<Host> host) {
+  keep_sockets_from_children(); // a child has no thread that would serve the ranks
   WHORL_TRY(host->prepare());
   return start_detached_thread("whorl-root", [host = std::move(host)]() noexcept {
     try {

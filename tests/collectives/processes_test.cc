@@ -5,7 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -163,6 +166,44 @@ TEST(Processes, ADeathIsNoticedWherePidfdsAreForbidden) {
   EXPECT_TRUE(outcomes[2].killed);
   outcomes.erase(outcomes.begin() + 2);
   EXPECT_EQ(failures_of(outcomes), "");
+}
+
+/// Checks that rank 0 learns of the death of rank 1, of which a forked child lives on.
+void expect_death_beside_a_child(const Environment& environment) {
+  auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
+    auto& child = *new (context.shared()) std::atomic<pid_t>; // zeroed
+    whorlComm_t comm = join(context, environment);
+    ASSERT_NE(comm, nullptr);
+    if (context.rank == 1) {
+      const pid_t forked = fork();
+      if (forked == 0) {
+        ::sleep(20);
+        _exit(0);
+      }
+      child.store(forked);
+    }
+    context.barrier();
+    if (context.rank == 1) ::raise(SIGKILL);
+    const auto start = std::chrono::steady_clock::now();
+    const std::string text = failure(whorlBarrier(comm, nullptr), comm);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_NE(text.find("rank 1 "), std::string::npos) << text;
+    EXPECT_NE(text.find("died"), std::string::npos) << text;
+    whorlCommAbort(comm);
+    ASSERT_GT(child.load(), 0);
+    EXPECT_EQ(::kill(child.load(), SIGKILL), 0);
+  });
+  EXPECT_TRUE(outcomes[1].killed);
+  outcomes.pop_back();
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+TEST(Processes, ADeathIsNoticedThoughAChildLivesOn) {
+  expect_death_beside_a_child({{"WHORL_TRANSPORTS", "tcp"}});
+  expect_death_beside_a_child({{"WHORL_TRANSPORTS", "tcp"}, {"WHORL_ENCRYPT", "1"}});
+  FailingSystem system;
+  const ScopedSystem scope(&system);
+  system.fail("pidfd_open", EPERM);
+  expect_death_beside_a_child({});
 }
 
 TEST(Processes, Split) {

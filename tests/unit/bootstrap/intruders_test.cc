@@ -90,9 +90,10 @@ TEST_F(OtherUser, JoinsWhereThatIsAllowed) {
 
 TEST_F(OtherUser, GetsNothingByTakingThePortFirst) {
   Fd squatting;
+  const SocketAddress name = SocketAddress::unix_name("whorl." + reserved_.text());
   Other other(
       [&] {
-        Result<Fd> socket = listen_at(SocketAddress::unix_name("whorl." + reserved_.text()));
+        Result<Fd> socket = listen_at(name);
         if (!socket.ok()) return socket.status().message();
         squatting = *std::move(socket);
         return std::string("listening");

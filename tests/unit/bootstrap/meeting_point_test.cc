@@ -62,15 +62,22 @@ TEST(MeetingPoint, EveryNameAndPointHasASecretOfItsOwn) {
   EXPECT_FALSE(meet_by_id(*point, attendant(0, 1)).ok()) << "a point is no id";
 }
 
-TEST(MeetingPoint, AnEndedProcessIsNotWaitedFor) {
-  int pipe[2];
+/// Checks what becomes of a point whose process has ended, and may have left a child behind.
+void expect_ended_process_is_not_waited_for(bool leaves_child) {
+  int pipe[2], stay[2];
   ASSERT_EQ(0, ::pipe(pipe));
+  ASSERT_EQ(0, ::pipe(stay));
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     const Result<UniqueId> point = make_meeting_point(RootScope::kThisHost);
     const auto bytes = point->encode();
     const bool written = ::write(pipe[1], bytes->data(), bytes->size()) > 0;
+    ::close(stay[1]);
+    if (leaves_child && ::fork() == 0) { // until this test ends
+      std::byte none{};
+      ::_exit(static_cast<int>(::read(stay[0], &none, 1)));
+    }
     ::_exit(point.ok() && bytes.ok() && written ? 0 : 1);
   }
   std::array<std::byte, UniqueId::kBytes> bytes{};
@@ -85,8 +92,11 @@ TEST(MeetingPoint, AnEndedProcessIsNotWaitedFor) {
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(Code::kRemoteError, met.status().code());
   EXPECT_LT(seconds_since(start), 30);
-  ::close(pipe[0]);
-  ::close(pipe[1]);
+  for (const int fd : {pipe[0], pipe[1], stay[0], stay[1]}) ::close(fd);
+}
+TEST(MeetingPoint, AnEndedProcessIsNotWaitedFor) { expect_ended_process_is_not_waited_for(false); }
+TEST(MeetingPoint, AnEndedProcessWithAChildIsNotWaitedFor) {
+  expect_ended_process_is_not_waited_for(true);
 }
 
 } // namespace

@@ -1,0 +1,17 @@
+#pragma once
+
+namespace whorl {
+
+/// Notes that this process has opened a socket, or is about to close one: System calls these for
+/// the sockets that it makes and accepts, and for every descriptor that it closes. A number below
+/// zero is ignored.
+void note_open_socket(int fd) noexcept;
+void forget_socket(int fd) noexcept;
+
+/// Makes each child that this process forks from now on let go of the noted sockets, which only
+/// threads of this process use. A child that kept them would keep their connections open beyond the
+/// death of this process, and the peers would not learn of that death. The numbers stay taken, by
+/// sockets without a peer, because the child may destroy objects that hold the numbers.
+void keep_sockets_from_children() noexcept;
+
+} // namespace whorl

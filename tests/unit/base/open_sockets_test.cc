@@ -1,0 +1,105 @@
+// Tests of what a forked child has of the sockets of its parent.
+#include "base/open_sockets.h"
+
+#include <gtest/gtest.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <functional>
+#include <optional>
+
+#include "base/system.h"
+
+namespace whorl {
+namespace {
+
+/// Two ends of a connection.
+struct Connection {
+  Connection() {
+    const Fd listener(sys().socket(AF_UNIX, SOCK_STREAM));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    socklen_t size = sizeof(sa_family_t); // the kernel chooses the name
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_GE(sys().bind(listener.get(), any, size), 0);
+    size = sizeof address;
+    EXPECT_GE(sys().getsockname(listener.get(), any, &size), 0);
+    EXPECT_GE(sys().listen(listener.get(), 1), 0);
+    near = Fd(sys().socket(AF_UNIX, SOCK_STREAM));
+    EXPECT_GE(sys().connect(near.get(), any, size), 0);
+    far = Fd(sys().accept(listener.get()));
+    EXPECT_TRUE(far.valid());
+  }
+  Fd near, far;
+};
+
+/// Runs `in_child` in a forked child, which stays while the parent runs `meanwhile`. Returns
+/// whether `in_child` has returned true.
+bool beside_a_child(const std::function<bool()>& in_child, const std::function<void()>& meanwhile) {
+  keep_sockets_from_children();
+  int stay[2];
+  EXPECT_EQ(::pipe(stay), 0);
+  const pid_t child = ::fork();
+  std::byte none{};
+  if (child == 0) {
+    ::close(stay[1]);
+    const bool good = in_child();
+    ::_exit(::read(stay[0], &none, 1) == 0 && good ? 0 : 1);
+  }
+  meanwhile();
+  ::close(stay[1]);
+  ::close(stay[0]);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return status == 0;
+}
+
+TEST(OpenSockets, ConnectionsEndWithTheParent) {
+  Connection connection;
+  EXPECT_TRUE(beside_a_child([] { return true; },
+                             [&] {
+                               connection.far.reset();
+                               std::array poll{pollfd{connection.near.get(), POLLIN, 0}};
+                               EXPECT_EQ(sys().poll(poll, 10'000'000'000), 1);
+                               std::byte none{};
+                               EXPECT_EQ(sys().recv(connection.near.get(), {&none, 1}), 0);
+                             }));
+}
+
+TEST(OpenSockets, TheNumbersStayTakenInTheChild) {
+  std::optional<Connection> connection(std::in_place);
+  const std::array numbers{connection->near.get(), connection->far.get()};
+  const std::byte one{1};
+  EXPECT_TRUE(beside_a_child(
+      [&] {
+        for (const int number : numbers) {
+          if (sys().send(number, {&one, 1}) != -ENOTCONN) return false;
+        }
+        const Fd other(sys().duplicate(1));
+        connection.reset(); // as the destructor of an object that the child has inherited
+        std::uint64_t inode = 0;
+        return sys().file_inode(other.get(), &inode) == 0;
+      },
+      [&] {
+        EXPECT_EQ(sys().send(connection->near.get(), {&one, 1}), 1);
+      }));
+  std::byte got{};
+  EXPECT_EQ(sys().recv(connection->far.get(), {&got, 1}), 1);
+}
+
+TEST(OpenSockets, AnotherDescriptorWithTheNumberOfAClosedSocketIsKept) {
+  std::array<int, 2> pipe{};
+  { const Connection connection; }
+  ASSERT_EQ(::pipe(pipe.data()), 0); // the lowest numbers, which the sockets had
+  const std::byte one{1};
+  EXPECT_TRUE(beside_a_child([&] { return ::write(pipe[1], &one, 1) == 1; }, [] {}));
+  std::byte got{};
+  EXPECT_EQ(::read(pipe[0], &got, 1), 1);
+  for (const int end : pipe) ::close(end);
+}
+
+} // namespace
+} // namespace whorl
