@@ -13,6 +13,7 @@
 #include "base/printable.h"
 #include "base/system.h"
 #include "net/address.h"
+#include "net/keep_alive.h"
 
 namespace whorl {
 namespace {
@@ -22,6 +23,10 @@ constexpr int kLargestBuffer = 1 << 30;
 
 // Round-trip time in µs from which a path is long: it leaves the data centre and may be lossy.
 constexpr std::uint32_t kLongUs = 1000;
+
+// A firewall between two hosts forgets a connection after some minutes of silence, and drops in
+// silence what comes later. Probes in time keep the connection known.
+constexpr KeepAlive kKeepAlive{.idle_s = 60, .interval_s = 10, .count = 6};
 
 /// Returns the name of a connection's congestion control; empty if the socket is no TCP socket.
 std::string congestion_of(int fd) {
@@ -79,6 +84,7 @@ Status TcpTuning::finish(int socket) const {
   if (!for_long_paths_.empty() && is_long(socket)) {
     static_cast<void>(sys().setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, for_long_paths_));
   }
+  static_cast<void>(keep_alive(socket, kKeepAlive)); // best effort
   if (buffer_bytes_ == 0) return {};
   for (const int option : {SO_SNDBUF, SO_RCVBUF}) {
     if (const int result = sys().setsockopt(socket, SOL_SOCKET, option, buffer_bytes_);

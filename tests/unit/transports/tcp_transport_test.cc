@@ -1,6 +1,8 @@
 #include "transports/tcp/transport.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -291,6 +293,26 @@ TEST(TcpTransport, AMalformedAddressIsAnError) {
     ASSERT_FALSE(status.ok()) << size;
     EXPECT_EQ(Code::kInternalError, status.code());
   }
+}
+
+TEST(TcpTransport, IdleDataSocketsAreProbed) {
+  World world(2);
+  world.run([](int rank, Rank& self) {
+    for (const int channel : {0, 1}) {
+      const int fd = dynamic_cast<TcpEndpoint&>(self.to(1 - rank, channel)).fd();
+      const auto option = [&](int level, int name) {
+        int value = 0;
+        socklen_t size = sizeof value;
+        EXPECT_GE(sys().getsockopt(fd, level, name, &value, &size), 0);
+        return value;
+      };
+      EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+      // Firewalls forget connections after some minutes; a lost probe is repeated.
+      EXPECT_LE(option(IPPROTO_TCP, TCP_KEEPIDLE), 60);
+      EXPECT_LE(option(IPPROTO_TCP, TCP_KEEPINTVL), 10);
+      EXPECT_GE(option(IPPROTO_TCP, TCP_KEEPCNT), 6);
+    }
+  });
 }
 
 TEST(TcpTransport, UnconnectedTransportsAreHarmless) {

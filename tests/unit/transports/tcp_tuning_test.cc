@@ -50,8 +50,8 @@ class FakeSockets final : public System {
     control[fd] = text;
     return 0;
   }
-  int setsockopt(int, int, int option, int value) noexcept override {
-    buffers[option] = value;
+  int setsockopt(int, int level, int option, int value) noexcept override {
+    if (level == SOL_SOCKET && option != SO_KEEPALIVE) buffers[option] = value;
     return 0;
   }
 };
