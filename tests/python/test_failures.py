@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -238,16 +239,24 @@ class Raises:
 
 
 def test_a_signal_that_skips_the_end_of_a_group() -> None:
-    """The group is not open any more, although the exception is there, and with it the frames that it went through."""
+    """The group is not open any more, although the exception is there, and with it the frames that it went through, and
+    perhaps the group itself."""
     (comm,) = whorl.init_all(1)
-    out, raises, kept = np.zeros(1), Raises(), []
-    for nested in (False, True):
+    out, raises = np.zeros(1), Raises()
+    kept: list[object] = []
+    for nested, keeps in product((False, True), (False, True)):
         with raising_handler():
             try:
-                with whorl.group():
+                with whorl.group() as outer:
                     comm.allreduce(np.full(1, 5.0), out=out)
+                    if keeps:
+                        kept.append(outer)
+                    del outer
                     if nested:
-                        with whorl.group():
+                        with whorl.group() as inner:
+                            if keeps:
+                                kept.append(inner)
+                            del inner
                             raises[signal.SIGUSR1]
                     raises[signal.SIGUSR1]
             except Interruption as error:
@@ -264,6 +273,44 @@ def test_a_signal_that_skips_the_end_of_a_group() -> None:
         comm.allreduce(np.full(1, 9.0), out=out)
     assert out[0] == 9
     comm.free()
+
+
+def test_one_group_object_may_be_entered_again() -> None:
+    (comm,) = whorl.init_all(1)
+    out, group = np.zeros(1), whorl.group()
+    for value in (1.0, 2.0):
+        with group:
+            with group:
+                comm.allreduce(np.full(1, value), out=out)
+            assert _group.in_group() and out[0] == value - 1
+        assert out[0] == value
+    for value in (3.0, 4.0):  # without a statement
+        group.__enter__()
+        comm.allreduce(np.full(1, value), out=out)
+        assert out[0] == value - 1
+        group.__exit__(None, None, None)
+        assert out[0] == value
+    comm.free()
+
+
+def test_one_group_object_may_be_used_by_two_threads() -> None:
+    group, entered, left = whorl.group(), threading.Event(), threading.Event()
+
+    def other() -> None:
+        with group:
+            entered.set()
+            assert left.wait(60)
+
+    end = group.__exit__  # as a `with` does first
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert entered.wait(60)
+    group.__enter__()
+    left.set()
+    thread.join()
+    assert _group.in_group()
+    end(None, None, None)
+    assert not _group.in_group()
 
 
 def test_a_signal_at_any_line_of_a_group() -> None:

@@ -22,7 +22,7 @@ class _Open(threading.local):
     """What the open groups of a thread keep."""
 
     def __init__(self) -> None:
-        self.groups: list[ReferenceType[group]] = []  # the outermost first
+        self.groups: list[ReferenceType[object]] = []  # what holds each open, the outermost first
         self.failed = False  # whether the body of a nested group has raised
         # Communicators of the calls, with what hold() gave for a stream, or with buffers without one.
         self.kept: list[tuple[Calls, Stream | None, object]] = []
@@ -40,8 +40,8 @@ def in_group() -> bool:
 
 
 def _end_skipped() -> None:
-    """Ends the groups whose end was skipped: their objects are gone. A __del__() does not do that: an exception that
-    the handler of a signal raises in one is lost."""
+    """Ends the groups whose end was skipped: what held them open is gone. A __del__() does not do that: an exception
+    that the handler of a signal raises in one is lost."""
     first = [reference() for reference in _open.groups].index(None)
     if first == 0:
         _drop()
@@ -114,24 +114,18 @@ def _leave(
         raise UsageError("the body of a group within this one has raised: none of the calls was issued")
 
 
-class _End(partial[None]):
-    """Call of _leave() that a `with` holds, and the only holder of the group that the `with` has made.
-
-    The handler of a signal may raise as _leave() begins, so that nothing ends the group. The frame of _leave() does not
-    hold the group: it goes away with the `with`, and not with the traceback of that exception.
-    """
-
-    group: group
-
-
 class _Exit:
-    """Descriptor of __exit__(): gives a `with` an _End."""
+    """Descriptor of __exit__(): gives a `with` a call of _leave() that only the `with` holds.
+
+    The handler of a signal may raise as _leave() begins, so that nothing ends the group. The call is gone then, with
+    the `with`, while the program may still have the group, or the traceback of that exception.
+    """
 
     def __get__(self, instance: group | None, owner: type[group]) -> Callable[..., None]:
         if instance is None:  # for contextlib.ExitStack, which passes the group itself
             return lambda _group, *how: _leave(*how)
-        end = _End(_leave)
-        end.group = instance
+        end = partial(_leave)
+        instance._ends[threading.get_ident()] = ref(end)
         return end
 
 
@@ -146,10 +140,15 @@ class group:  # noqa: N801  # spelt as a function, which it is for users
 
     __exit__ = _Exit()
 
+    def __init__(self) -> None:
+        self._ends: dict[int, ReferenceType[object]] = {}  # the call that a `with` holds, until __enter__(), by thread
+
     def __enter__(self) -> group:
         require_outside()
         outermost = not in_group()
-        reference = ref(self)
+        reference = self._ends.pop(threading.get_ident(), None)
+        if reference is None or reference() is None:  # without a `with`
+            reference = ref(self)
         try:
             _open.groups.append(reference)
             if outermost:  # nested groups are counted here only
