@@ -9,6 +9,18 @@
 #include "base/probes.h"
 
 namespace whorl {
+namespace {
+
+/// Describes a transfer without its request, which ends with its call: that call may have failed.
+std::string describe_transfer(bool sends, int peer, const Fingerprint& fingerprint) {
+  return describe(Request{.collective = sends ? Collective::kSend : Collective::kRecv,
+                          .type = fingerprint.data_type(),
+                          .peer = peer,
+                          .count = fingerprint.count()});
+}
+
+} // namespace
+
 Engine::Engine(Config config)
     : config_(std::move(config)),
       plans_(*config_.membership, config_.shape, config_.verify),
@@ -34,7 +46,10 @@ Status Engine::start(std::span<const Request> batch) {
   any_queue_ = nullptr;
   if (batch.size() == 1 && !batch[0].point_to_point()) return {};
   Status status = queue_transfers(batch);
-  if (!status.ok()) active_transfers_.clear(); // the batch has sent nothing
+  if (!status.ok()) { // the batch has sent nothing
+    active_transfers_.clear();
+    any_.clear();
+  }
   return status;
 }
 
@@ -302,10 +317,10 @@ std::string Engine::operation() const {
   if (collective_active_) return describe(fingerprint_);
   if (!active_transfers_.empty()) {
     const Transfer& first = *active_transfers_.all().front();
-    const TransferQueue& queue = *transfers_[transfer_index(first.sends(), first.peer())];
-    return describe(*queue.requests[queue.next - 1]);
+    return describe_transfer(first.sends(), first.peer(), first.fingerprint());
   }
-  return next_any_ < any_.size() ? describe(*any_[next_any_]) : std::string();
+  if (next_any_ == any_.size()) return {};
+  return describe_transfer(false, kAnyRank, any_[next_any_].fingerprint);
 }
 
 Execution::Waiting Engine::waits_for() const noexcept {

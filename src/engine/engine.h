@@ -126,10 +126,15 @@ class Engine {
   /// Transfers of a batch with one peer in one direction.
   struct TransferQueue {
     Transfer transfer;
-    std::vector<const Request*> requests = {};
+    std::vector<const Request*> requests = {}; ///< requests; only valid until their call returns
     std::size_t next = 0;       ///< index of the next request, whose predecessor is in progress
     std::uint64_t recorded = 0; ///< number that the recorder gave the transfer in progress
     void* observed = nullptr;   ///< handle that the observer gave the transfer in progress
+  };
+  /// Receive from any rank.
+  struct AnyReceive {
+    const Request* request = nullptr; ///< request of the batch; only valid until its call returns
+    Fingerprint fingerprint;          ///< fingerprint, without a number
   };
   struct CollectiveEndpoints final : Execution::Endpoints {
     Endpoint* find(std::uint32_t peer, std::uint16_t channel) noexcept override {
@@ -247,7 +252,7 @@ class Engine {
   std::vector<std::unique_ptr<TransferQueue>> transfers_; ///< queues by transfer_index()
   ActiveTransfers active_transfers_;
   // Receives from any rank, which are matched one after the other.
-  std::vector<const Request*> any_;
+  std::vector<AnyReceive> any_;
   std::size_t next_any_ = 0;           ///< index in any_ of the first receive that is not complete
   TransferQueue* any_queue_ = nullptr; ///< queue of that receive; null: no message matched so far
   int any_turn_ = 0;                   ///< rank to be polled first

@@ -36,7 +36,7 @@ Status Engine::queue_transfers(std::span<const Request> batch) {
     if (!request.point_to_point()) continue;
     const bool sends = request.collective == Collective::kSend;
     if (request.peer == kAnyRank) {
-      any_.push_back(&request);
+      any_.push_back({.request = &request, .fingerprint = fingerprint_of(request, 0, 0)});
       continue;
     }
     if (request.peer == self) {
@@ -118,7 +118,7 @@ Progress Engine::meet_any_rank() {
     any_turn_ = (peer + 1) % members.nranks;
     any_queue_ = &transfer_queue(false, peer);
     activate(*any_queue_);
-    any_queue_->requests.push_back(any_[next_any_]);
+    any_queue_->requests.push_back(any_[next_any_].request);
     failure_ = start_transfer(*any_queue_);
     return failure_.ok() ? Progress::kAdvanced : Progress::kFailed;
   }
@@ -163,7 +163,7 @@ bool Engine::next_transfer(const Transfer& done) {
     return failure_.ok();
   }
   if (&queue == any_queue_) {
-    *any_[next_any_++]->source = done.peer();
+    *any_[next_any_++].request->source = done.peer();
     any_queue_ = nullptr;
   }
   return true;

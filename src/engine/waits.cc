@@ -11,7 +11,7 @@ namespace whorl {
 std::optional<StuckOperation> Engine::stuck() const {
   if (!collective_active_) {
     if (active_transfers_.empty() && next_any_ < any_.size()) {
-      return StuckOperation{.fingerprint = fingerprint_of(*any_[next_any_], 0, 0)};
+      return StuckOperation{.fingerprint = any_[next_any_].fingerprint};
     }
     if (active_transfers_.empty()) return std::nullopt;
     const Transfer& first = *active_transfers_.all().front();

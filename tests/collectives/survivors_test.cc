@@ -122,6 +122,51 @@ TEST(Survivors, NameTheCallBeforeWhichADeathWasFound) {
   }
 }
 
+/// Lets a transfer of a call that has returned fail, and repeats the allreduce before it: the error
+/// describes the transfer, although its call and what that call knew are gone.
+void expect_transfer_to_be_described(
+    const char* description,
+    const std::function<whorlResult_t(std::vector<float>& data, whorlComm_t)>& transfer) {
+  const auto outcomes = run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
+    whorlComm_t comm = join(context, {});
+    ASSERT_NE(comm, nullptr);
+    std::vector<float> in(1000), out(1000), large(1 << 20);
+    const auto sum = [&] {
+      return whorlAllReduce(in.data(), out.data(), in.size(), whorlFloat32, whorlSum, comm,
+                            nullptr);
+    };
+    ASSERT_EQ(failure(sum(), comm), "");
+    context.barrier();
+    if (context.rank == 1) context.die();
+    EXPECT_EQ(transfer(large, comm), whorlRemoteError);
+    EXPECT_EQ(sum(), whorlRemoteError);
+    const std::string text = whorlGetLastError(comm);
+    EXPECT_EQ(text.find("rank 1 ("), 0) << text;
+    EXPECT_NE(text.find(" was in "), std::string::npos) << text;
+    EXPECT_NE(text.find(description), std::string::npos) << text;
+    EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+  });
+  EXPECT_TRUE(outcomes[1].killed);
+  EXPECT_EQ(outcomes[0].failures + outcomes[2].failures, "");
+}
+
+TEST(Survivors, DescribeATransferAfterItsCall) {
+  expect_transfer_to_be_described(
+      " of 1048576 float32 ", [](std::vector<float>& data, whorlComm_t comm) {
+        whorlGroupStart();
+        for (int i = 0; i < 2; ++i) {
+          whorlSend(data.data(), data.size(), whorlFloat32, 1, comm, nullptr);
+          whorlRecv(data.data(), data.size(), whorlFloat32, 1, comm, nullptr);
+        }
+        return whorlGroupEnd();
+      });
+  expect_transfer_to_be_described(
+      "recv of 7 float32 from any rank", [](std::vector<float>& data, whorlComm_t comm) {
+        int source = -1;
+        return whorlRecvAny(data.data(), 7, whorlFloat32, &source, comm, nullptr);
+      });
+}
+
 /// Lets rank 1 be late for so many calls. Without any setting, rank 0 says so once, with names.
 void expect_one_warning(int late_calls) {
   const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
