@@ -283,7 +283,7 @@ typedef struct {
   /// Stores `size` bytes under `key`.
   int (*set)(void* context, const char* key, const void* value, size_t size);
   /// Waits at most `timeoutMs` for `key`, then writes at most `capacity` bytes to `value` and the
-  /// value's size to `*size`.
+  /// value's size to `*size`. whorlCommAbort() of a communicator in creation waits for the return.
   int (*get)(void* context, const char* key, void* value, size_t capacity, size_t* size,
              int timeoutMs);
 } whorlStore_t;

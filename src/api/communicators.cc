@@ -32,9 +32,9 @@ Status check_ranks(const void* out, int nranks, int rank) {
 
 /// Creates a communicator of the ranks that `gather` brings together, at once or as part of the
 /// open group. A rank with wrong arguments or options only tells the others so; it has less time
-/// for that where the call ought to return at once, and none in a callback.
+/// for that where the call ought to return at once, and none in a callback. `parent`: see create().
 Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* config,
-                         const Status& arguments, Gather gather) {
+                         const Status& arguments, Gather gather, whorlComm* parent = nullptr) {
   const bool wait = blocking(config);
   const bool now = !Group::current().open();
   if (wait && now) WHORL_TRY(check_may_wait(function));
@@ -49,8 +49,8 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
     }
     return options.status().with_context(function);
   }
-  auto job = [out, options = *options, wait, gather = std::move(gather), function]() -> Status {
-    const Status status = create(out, options, wait, gather);
+  auto job = [=, options = *options, gather = std::move(gather)]() -> Status {
+    const Status status = create(out, options, wait, gather, parent);
     if (!status.ok()) return status.with_context(function);
     if (!wait) {
       return Status::error(Code::kInProgress,
@@ -66,7 +66,7 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
 /// Creates a communicator whose rank and number of ranks are known beforehand.
 Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* config, int nranks,
                          int rank, std::function<Result<Rendezvous>(const Attendant&)> meet,
-                         const Status& arguments = {}) {
+                         const Status& arguments = {}, whorlComm* parent = nullptr) {
   return create_or_collect(
       function, out, config, arguments.ok() ? check_ranks(out, nranks, rank) : arguments,
       [nranks, rank, meet = std::move(meet)](std::uint64_t timeout_ns,
@@ -76,7 +76,8 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
         if (!met.ok()) return met.status();
         return Gathering{
             .oob = std::move(met->oob), .identity = met->identity, .rank = rank, .nranks = nranks};
-      });
+      },
+      parent);
 }
 
 Status write_id(const char* function, const Result<UniqueId>& id, whorlUniqueId* out) {
@@ -99,17 +100,19 @@ void wait_until_empty(const whorlComm& handle) {
 }
 
 /// Begins the end of a handle: afterwards other calls refuse the handle, this thread's group has no
-/// calls on it, and its creation has ended.
+/// calls on it, and its creation has ended; one out of it, in another thread, is about to end.
 Status retire(const char* function, whorlComm* handle) {
   WHORL_TRY(check_handle(function, handle));
   if (handle->magic.exchange(whorlComm::kDead) != whorlComm::kAlive) {
     return invalid(function, "comm is being destroyed by another thread");
   }
   Group::current().forget(*handle);
+  const Status ended =
+      Status::error(Code::kInvalidUsage, std::string(function) + " has ended the creation");
   if (handle->created.load(std::memory_order_acquire) == Code::kInProgress) {
-    handle->comm_error->set(
-        Status::error(Code::kInvalidUsage, std::string(function) + " has ended the creation"));
+    handle->comm_error->set(ended);
   }
+  handle->stop_making(ended);
   if (handle->creator.joinable()) handle->creator.join();
   return {};
 }
@@ -119,7 +122,7 @@ Status retire(const char* function, whorlComm* handle) {
 namespace whorl::capi {
 
 Status init_rank(const char* function, whorlComm_t* comm, int nranks, const whorlUniqueId& bytes,
-                 int rank, whorlConfig_t* config, const Status& arguments) {
+                 int rank, whorlConfig_t* config, const Status& arguments, whorlComm* parent) {
   const auto id = UniqueId::decode(std::as_bytes(std::span(bytes.internal)));
   if (!id.ok()) { // this rank does not know where to tell the others
     WHORL_TRY(arguments.with_context(function));
@@ -128,7 +131,7 @@ Status init_rank(const char* function, whorlComm_t* comm, int nranks, const whor
   }
   return create_or_collect(
       function, comm, config, nranks, rank,
-      [id = *id](const Attendant& self) { return meet_by_id(id, self); }, arguments);
+      [id = *id](const Attendant& self) { return meet_by_id(id, self); }, arguments, parent);
 }
 
 } // namespace whorl::capi

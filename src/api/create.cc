@@ -57,10 +57,17 @@ Status fill(whorlComm& handle, const Options& options, const Gather& gather) noe
 
 } // namespace
 
-Status create(whorlComm_t* out, const Options& options, bool blocking, Gather gather) {
+Status create(whorlComm_t* out, const Options& options, bool blocking, Gather gather,
+              whorlComm* parent) {
   auto handle = std::make_unique<whorlComm>();
   if (blocking) {
-    const Status status = fill(*handle, options, gather);
+    if (parent != nullptr) parent->begin_making(handle->comm_error);
+    Status status = fill(*handle, options, gather);
+    const Status stopped = parent != nullptr ? parent->end_making() : Status();
+    if (status.ok() && !stopped.ok()) {
+      handle->communicator->abort(stopped); // the other ranks may have the communicator
+      status = stopped;
+    }
     *out = status.ok() ? handle.release() : nullptr;
     return status;
   }

@@ -20,8 +20,10 @@ using Gather =
 
 /// Makes a communicator of the ranks that `gather` brings together and writes its handle to `*out`.
 /// If `blocking`, returns when the communicator is ready, or with the error and `*out == nullptr`.
-/// Otherwise sets `*out` at once, and a thread does the rest.
-Status create(whorlComm_t* out, const Options& options, bool blocking, Gather gather);
+/// Otherwise sets `*out` at once, and a thread does the rest. `parent`: handle in which the call is
+/// made, and with whose end a blocking creation ends, too, or null.
+Status create(whorlComm_t* out, const Options& options, bool blocking, Gather gather,
+              whorlComm* parent = nullptr);
 /// Makes one communicator for each rank, all in this process.
 Status create_all(whorlComm_t* out, std::span<const Options> options);
 /// Makes a part of an existing communicator; `*out`, null before the call, stays so for a rank
@@ -32,9 +34,10 @@ Status create_split(whorlComm_t* out, whorlComm& parent, int color, int key,
 namespace capi {
 /// Joins rank `rank` to the communicator of an id, at once or at the end of the open group. If
 /// `arguments` is an error, or the rank has wrong arguments otherwise, tells the others why it does
-/// not come.
+/// not come. `parent`: see create().
 Status init_rank(const char* function, whorlComm_t* comm, int nranks, const whorlUniqueId& bytes,
-                 int rank, whorlConfig_t* config, const Status& arguments = {});
+                 int rank, whorlConfig_t* config, const Status& arguments = {},
+                 whorlComm* parent = nullptr);
 } // namespace capi
 
 } // namespace whorl

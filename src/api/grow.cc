@@ -83,7 +83,7 @@ Status grow_parent(whorlComm_t comm, int nranks, const whorlUniqueId* id, int ra
                     parent.nranks(), rank, nranks));
   }
   return init_rank(kGrow, out, nranks, agreed.ok() ? *agreed : *id, parent.rank(), config,
-                   arguments);
+                   arguments, comm);
 }
 
 } // namespace

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <new>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace whorl {
@@ -118,4 +119,22 @@ void whorlComm::set_error(const whorl::Status& status) {
 whorl::Status whorlComm::error() const {
   const std::lock_guard lock(mutex_);
   return error_;
+}
+
+void whorlComm::begin_making(std::shared_ptr<whorl::CommError> error) {
+  const std::lock_guard lock(mutex_);
+  making_ = std::move(error);
+  if (!stopped_.ok()) making_->set(stopped_);
+}
+
+whorl::Status whorlComm::end_making() {
+  const std::lock_guard lock(mutex_);
+  making_.reset();
+  return stopped_;
+}
+
+void whorlComm::stop_making(const whorl::Status& why) {
+  const std::lock_guard lock(mutex_);
+  stopped_ = why;
+  if (making_ != nullptr) making_->set(why);
 }

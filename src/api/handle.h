@@ -47,9 +47,20 @@ struct whorlComm {
   void set_error(const whorl::Status& status);
   whorl::Status error() const; ///< returns the last error, for whorlGetLastError()
 
+  /// Notes that a call inside this communicator makes another one, whose creation ends when `error`
+  /// is set.
+  void begin_making(std::shared_ptr<whorl::CommError> error);
+  /// Notes that the call makes none any more. Returns the error with which stop_making() has ended
+  /// the creation; kOk: it has not.
+  whorl::Status end_making();
+  /// Ends the creation under way, and all later ones.
+  void stop_making(const whorl::Status& why);
+
  private:
   mutable std::mutex mutex_;
   whorl::Status error_;
+  std::shared_ptr<whorl::CommError> making_; ///< error of the creation under way; null: none is
+  whorl::Status stopped_;                    ///< error with which creations end; kOk: they do not
 };
 
 namespace whorl {

@@ -92,8 +92,9 @@ Status shrink(whorlComm& handle, std::span<const int> excluded, bool may_abort,
               const Options& options, whorlComm_t* out) {
   Communicator& parent = *handle.communicator;
   WHORL_TRY(prepare_to_shrink(parent, may_abort));
-  return shrink(parent, excluded,
-                [&](const MeetRemaining& meet) { return create(out, options, true, meet); });
+  return shrink(parent, excluded, [&](const MeetRemaining& meet) {
+    return create(out, options, true, meet, &handle);
+  });
 }
 
 /// Runs a part of a split, and ends the parent if there is no memory for it: the other ranks wait

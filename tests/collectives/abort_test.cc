@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -86,6 +88,55 @@ TEST(Abort, MayComeWhileAnotherThreadAsksForTheState) {
     while (questions.load() < 1 + round % 7) std::this_thread::yield();
     EXPECT_EQ(round % 2 == 0 ? whorlCommAbort(comm) : whorlCommDestroy(comm), whorlSuccess);
     watching.join();
+  }
+}
+
+using End = whorlResult_t (*)(whorlComm_t);
+
+/// Ends rank 0's communicator while another thread makes a communicator out of it, for which some
+/// rank does not come: that thread gets an error long before the timeout.
+void expect_end_of_making(
+    End end, const std::function<void(const whorlComm_t (&comms)[2], whorlConfig_t*)>& make) {
+  whorlComm_t comms[2]{};
+  ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
+  whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+  config.timeoutMs = 60'000;
+  const auto start = std::chrono::steady_clock::now();
+  std::thread making([&] { make(comms, &config); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100)); // it waits for the absent rank
+  EXPECT_EQ(end(comms[0]), whorlSuccess);
+  making.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_EQ(whorlCommAbort(comms[1]), whorlSuccess);
+}
+
+TEST(Abort, EndsAShrinkOfAnotherThread) {
+  for (const End end : {whorlCommAbort, whorlCommDestroy}) {
+    for (const int flags : {WHORL_SHRINK_DEFAULT, WHORL_SHRINK_ABORT}) {
+      expect_end_of_making(end, [&](const whorlComm_t(&comms)[2], whorlConfig_t* config) {
+        whorlComm_t made = nullptr; // rank 1 never calls
+        EXPECT_EQ(whorlCommShrink(comms[0], nullptr, 0, &made, config, flags), whorlInvalidUsage);
+        EXPECT_EQ(made, nullptr);
+      });
+    }
+  }
+}
+
+TEST(Abort, EndsAGrowthOfAnotherThread) {
+  for (const End end : {whorlCommAbort, whorlCommDestroy}) {
+    expect_end_of_making(end, [&](const whorlComm_t(&comms)[2], whorlConfig_t* config) {
+      const auto grow = [config](whorlComm_t comm, const whorlUniqueId* id) {
+        whorlConfig_t own = *config;
+        whorlComm_t made = nullptr; // rank 2 never joins
+        EXPECT_NE(whorlCommGrow(comm, 3, id, -1, &made, &own), whorlSuccess);
+        EXPECT_EQ(made, nullptr);
+      };
+      whorlUniqueId id;
+      ASSERT_EQ(whorlCommGetUniqueId(comms[0], &id), whorlSuccess);
+      std::thread other([&] { grow(comms[1], nullptr); });
+      grow(comms[0], &id);
+      other.join();
+    });
   }
 }
 
