@@ -80,9 +80,11 @@ void leave_all() noexcept {
         handle.created.load(std::memory_order_acquire) != Code::kOk) {
       return;
     }
-    // Another thread that begins a call sees that the handle is finalized, or is seen inside.
+    // Another thread that begins a call, or ends the handle, sees that the handle is finalized, or
+    // its own mark is seen here.
     const bool finalized = handle.finalized.exchange(true);
-    if (handle.inside.load() != 1 || !handle.communicator->leave()) handle.finalized = finalized;
+    const bool alone = handle.inside.load() == 1 && handle.magic.load() == whorlComm::kAlive;
+    if (!alone || !handle.communicator->leave()) handle.finalized = finalized;
   };
   for (const Bucket& bucket : buckets) {
     for (const auto& place : bucket.handles) leave(place.load(std::memory_order_acquire));

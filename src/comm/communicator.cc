@@ -219,6 +219,8 @@ Status Communicator::given_up() const {
 
 bool Communicator::leave() noexcept {
   if (!tasks_->idle() || device_group_ != nullptr) return false;
+  const std::lock_guard lock(look_mutex_);
+  notified_.store(true); // there is nothing left by which to notify
   setup_.transports.clear();
   return true;
 }
@@ -266,6 +268,7 @@ Result<std::vector<SocketAddress>> Communicator::outer_addresses(int of) const {
 
 Communicator::Memory Communicator::memory() const noexcept {
   Memory now{.workspaces = engine_->workspace_bytes(), .plans = engine_->plan_bytes()};
+  const std::lock_guard lock(look_mutex_);
   for (const auto& transport : setup_.transports) {
     const TransportMemory part = transport->memory();
     now.transports.reserved += part.reserved;

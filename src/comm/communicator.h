@@ -47,8 +47,12 @@ class Communicator final : private TaskRunner {
   std::uint64_t digest() const noexcept { return setup_.digest(); } ///< returns Setup::digest()
   /// Returns a line about ranks and choices, see whorlCommDescribe().
   std::string describe() const { return setup_.describe(); }
-  /// Returns the name of the transport to a rank, a literal; empty for this rank.
-  std::string_view transport_name(int peer) const noexcept { return setup_.transport_name(peer); }
+  /// Returns the name of the transport to a rank, a literal; empty for this rank, and after
+  /// leave(). May be called by any thread.
+  std::string_view transport_name(int peer) const noexcept {
+    const std::lock_guard lock(look_mutex_);
+    return setup_.transports.empty() ? std::string_view("") : setup_.transport_name(peer);
+  }
   const Shape& shape() const noexcept { return setup_.shape; }
 
   /// Carries out a batch; returns when this rank's part is complete. After an error other than
@@ -183,7 +187,9 @@ class Communicator final : private TaskRunner {
   /// Number of operations of the task under way, 0: none is; used by the engine's owner.
   std::size_t task_operations_ = 0;
   PeerWaiter waiter_;
-  std::mutex look_mutex_; ///< guard of the transports' poll_failures()
+  /// Guard of the transports' poll_failures(), and of their end in leave(), against calls that any
+  /// thread may make.
+  mutable std::mutex look_mutex_;
   std::atomic<bool> notified_{false};
   std::atomic<std::uint64_t> destroyed_ns_{0}; ///< time of begin_destruction(); 0: not yet
   std::atomic<bool> gave_up_{false}; ///< whether the error is that of give_up_if_destroyed()

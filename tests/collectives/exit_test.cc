@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/shared_array.h"
@@ -51,20 +53,48 @@ bool begin_creation(bool blocking) {
   std::exit(begun ? 0 : 1);
 }
 
-void exit_during_creations(int rounds) {
-  for (int round = 0; round < rounds; ++round) {
-    std::fflush(nullptr); // or the child prints it, too
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) exit_during_creation(microseconds(round % 60 * 30), round % 2 == 1);
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_EQ(status, 0) << "round " << round << ", signal " << WTERMSIG(status);
-  }
+/// Asks again and again, as a program's watching thread does, with pauses in which the end of the
+/// program finds no call under way.
+template <class Ask>
+void keep_asking(Ask&& ask) {
+  std::thread([ask = std::forward<Ask>(ask)] {
+    for (;;) {
+      ask();
+      std::this_thread::sleep_for(microseconds(1));
+    }
+  }).detach();
 }
 
-TEST(Exit, MayComeDuringCreation) { exit_during_creations(60); }
-TEST(ExitFull, MayComeDuringCreation) { exit_during_creations(600); }
+/// Makes some calls and exits while threads ask for the state of the communicators.
+[[noreturn]] void exit_while_watched() {
+  setenv("WHORL_TRANSPORTS", "tcp", 1); // whose end takes longest
+  whorlComm_t comms[2]{};
+  bool good = whorlCommInitAll(comms, 2, nullptr) == whorlSuccess;
+  if (!good) std::exit(1);
+  for (const whorlComm_t comm : comms) {
+    keep_asking([comm] {
+      whorlResult_t state = whorlSuccess;
+      if (whorlCommGetAsyncError(comm, &state) != whorlSuccess) _exit(2);
+    });
+    keep_asking([comm] {
+      std::uint64_t bytes = 0;
+      const char* name = nullptr;
+      if (whorlCommMemStats(comm, whorlStatHostMemTotal, &bytes) != whorlSuccess) _exit(3);
+      for (int peer = 0; peer < 2; ++peer) {
+        if (whorlCommGetTransport(comm, peer, &name) != whorlSuccess) _exit(4);
+      }
+    });
+  }
+  float values[2] = {1, 1};
+  for (int i = 0; i < 3; ++i) {
+    whorlGroupStart();
+    for (int rank = 0; rank < 2; ++rank) {
+      whorlAllReduce(&values[rank], &values[rank], 1, whorlFloat32, whorlSum, comms[rank], nullptr);
+    }
+    good = whorlGroupEnd() == whorlSuccess && good;
+  }
+  std::exit(good ? 0 : 1);
+}
 
 /// Way in which a rank ends without whorlCommDestroy().
 enum class End : std::uint8_t { kExit, kAtOnce };
@@ -175,6 +205,37 @@ Tally last_calls(const char* transports, End end, int rounds) {
   }
   unsetenv("WHORL_TRANSPORTS");
   return tally;
+}
+
+/// Lets processes exit with status 0, one after the other; `work(round)` makes the calls of each.
+template <class Work>
+void expect_exits(int rounds, Work&& work) {
+  for (int round = 0; round < rounds; ++round) {
+    std::fflush(nullptr); // or the child prints it, too
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) work(round);
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0) << "round " << round << ", signal " << WTERMSIG(status) << ", status "
+                         << WEXITSTATUS(status);
+  }
+}
+
+void exit_during_creations(int rounds) {
+  expect_exits(rounds, [](int round) {
+    exit_during_creation(microseconds(round % 60 * 30), round % 2 == 1);
+  });
+}
+
+TEST(Exit, MayComeDuringCreation) { exit_during_creations(60); }
+TEST(ExitFull, MayComeDuringCreation) { exit_during_creations(600); }
+
+TEST(Exit, MayComeWhileThreadsWatch) {
+  expect_exits(20, [](int) { exit_while_watched(); });
+}
+TEST(ExitFull, MayComeWhileThreadsWatch) {
+  expect_exits(400, [](int) { exit_while_watched(); });
 }
 
 constexpr int kRounds = 15; ///< rounds with all pairs of delay, size and call in work_and_end()
