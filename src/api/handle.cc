@@ -114,6 +114,7 @@ void whorlComm::operator delete(void* memory) noexcept {
 }
 
 void whorlComm::set_error(const whorl::Status& status) {
+  if (communicator != nullptr && !communicator->comm_error().is_set()) return;
   const std::lock_guard lock(mutex_);
   error_ = status;
 }

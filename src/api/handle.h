@@ -44,8 +44,10 @@ struct whorlComm {
            created.load(std::memory_order_acquire) == whorl::Code::kOk &&
            !finalized.load(std::memory_order_seq_cst); // see leave_all()
   }
+  /// Notes the error of a creation, or of a call in which the communicator has ended; no other,
+  /// because a communicator that works on has later errors, with reasons of their own.
   void set_error(const whorl::Status& status);
-  whorl::Status error() const; ///< returns the last error, for whorlGetLastError()
+  whorl::Status error() const; ///< returns the last of these errors, for whorlGetLastError()
 
   /// Notes that a call inside this communicator makes another one, whose creation ends when `error`
   /// is set.

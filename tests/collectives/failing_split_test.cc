@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/failing_system.h"
@@ -214,6 +215,36 @@ TEST(FailingSplit, IsNoMatterOfOtherColors) {
     }
     EXPECT_EQ(parent.use(), "");
     EXPECT_EQ(parent.split(), "");
+  });
+}
+
+/// What whorlGetLastError() says of a parent that works on is the last error, not that of the
+/// split.
+TEST(FailingSplit, IsNotTheReasonOfLaterErrors) {
+  with_each_transport([](const char* transport) {
+    const auto outcomes = run_ranks(kRanks, Mode::kProcesses, [&](RankContext& context) {
+      Parent parent(context, transport);
+      whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+      config.maxCTAs = -5;
+      EXPECT_THAT(parent.split(0, context.rank == 1 ? &config : nullptr),
+                  HasSubstr("config.maxCTAs is -5"));
+      int sum = 0;
+      EXPECT_THAT(
+          failure(whorlAllReduce(nullptr, &sum, 1, whorlInt32, whorlSum, parent.comm(), nullptr),
+                  parent.comm()),
+          HasSubstr("sendbuff is NULL"));
+      EXPECT_EQ(parent.use(), "");
+      context.barrier();
+      if (context.rank == 1) context.die();
+      whorlResult_t state = whorlSuccess;
+      while (state == whorlSuccess) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        ASSERT_EQ(whorlCommGetAsyncError(parent.comm(), &state), whorlSuccess);
+      }
+      EXPECT_THAT(failure(state, parent.comm()), HasSubstr("rank 1 ("));
+    });
+    EXPECT_TRUE(outcomes[1].killed);
+    EXPECT_EQ(outcomes[0].failures + outcomes[2].failures, "") << transport;
   });
 }
 
