@@ -288,7 +288,10 @@ Communicator::Memory Communicator::memory() const noexcept {
 Status Communicator::start_progress() {
   if (progress_thread_.joinable()) return {};
   auto thread = start_thread("whorl-progress", [this] { serve(); });
-  if (!thread.ok()) return thread.status();
+  if (!thread.ok()) {
+    abort(thread.status().with_context(membership().describe(rank())));
+    return setup_.comm_error->status();
+  }
   progress_thread_ = *std::move(thread);
   return {};
 }

@@ -66,7 +66,8 @@ class Communicator final : private TaskRunner {
   }
   /// Carries out a call that matches_last_call(). A result other than kReady is passed to finish().
   WaitResult repeat(Collective collective, const void* send, void* recv) noexcept;
-  /// Starts the thread that carries out tasks, unless there is one. Called before enqueue().
+  /// Starts the thread that carries out tasks, unless there is one. Called before enqueue(). An
+  /// error is this rank's alone, and so kills the communicator.
   Status start_progress();
   /// Queues a task, which starts when all its tickets may, and completes a part of each.
   void enqueue(Task task);

@@ -156,7 +156,9 @@ void wait_for_streams(std::span<Batch> batches, Status& first) {
 }
 
 /// Fails batches that could not be put into their streams. Ranks that have met for a collective
-/// wait for each other to carry it out, so if this rank cannot, its communicator ends.
+/// wait for each other to carry it out, so if this rank cannot, its communicator ends. So it does
+/// where the system lacks something on this rank alone, whichever communicator of the group needs
+/// that.
 void fail_unqueued(std::span<Batch> batches, const Status& status) {
   for (Batch& batch : batches) {
     bool left = false, met = false;
@@ -166,7 +168,7 @@ void fail_unqueued(std::span<Batch> batches, const Status& status) {
       met |= waiting && ranks_meet(*batch.communicator, batch.requests[i]);
     }
     if (!left) continue;
-    if (met) batch.communicator->abort(status);
+    if (met || status.code() == Code::kSystemError) batch.communicator->abort(status);
     batch.error = batch.communicator->end_if_device_is_lost(status);
   }
 }

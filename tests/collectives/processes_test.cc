@@ -1,12 +1,14 @@
 // Tests of collectives among processes: over shared memory, TCP, and both; with whorl's own and
 // registered memory.
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <new>
 #include <string>
@@ -305,6 +307,75 @@ TEST(Processes, AForkedChildIsRefused) {
                 }),
             "");
 }
+
+/// Scope in which this process cannot start a thread: no address space has room for its stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
+    pthread_attr_t attributes;
+    EXPECT_EQ(pthread_getattr_default_np(&attributes), 0);
+    EXPECT_EQ(pthread_attr_setstacksize(&attributes, std::size_t{1} << 60), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&attributes), 0);
+    pthread_attr_destroy(&attributes);
+  }
+  ~NoThreads() {
+    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
+    pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_;
+};
+
+/// Lets rank 1 have no thread for its operations in a stream, one on each of so many communicators:
+/// the other rank learns that at once, on each of them.
+void expect_missing_thread_to_be_told(std::size_t communicators) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
+    std::vector<whorlComm_t> comms(communicators);
+    for (whorlComm_t& comm : comms) comm = join(context, {});
+    std::vector<int> values(communicators);
+    const auto add = [&](std::size_t i, whorlStream_t stream) {
+      return whorlAllReduce(&values[i], &values[i], 1, whorlInt32, whorlSum, comms[i], stream);
+    };
+    const auto expect_reason = [](const std::string& text) {
+      EXPECT_NE(text.find("rank 1 ("), std::string::npos) << text;
+      EXPECT_NE(text.find("cannot start the thread whorl-progress"), std::string::npos) << text;
+    };
+    const auto start = std::chrono::steady_clock::now();
+    if (context.rank == 1) {
+      whorlStream_t stream = nullptr;
+      EXPECT_EQ(whorlStreamCreate(&stream), whorlSuccess);
+      const NoThreads scope;
+      whorlResult_t result = whorlSuccess;
+      if (communicators == 1) {
+        result = add(0, stream);
+      } else {
+        whorlGroupStart();
+        for (std::size_t i = 0; i < communicators; ++i) add(i, stream);
+        result = whorlGroupEnd();
+      }
+      EXPECT_EQ(result, whorlSystemError);
+      expect_reason(whorlGetLastError(nullptr));
+      EXPECT_EQ(whorlStreamDestroy(stream), whorlSuccess);
+    }
+    for (std::size_t i = 0; i < communicators; ++i) {
+      if (context.rank == 0) expect_reason(failure(add(i, nullptr), comms[i]));
+      whorlResult_t state = whorlSuccess;
+      EXPECT_EQ(whorlCommGetAsyncError(comms[i], &state), whorlSuccess);
+      EXPECT_NE(state, whorlSuccess);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start,
+              std::chrono::seconds(10)); // the operations have 30 s
+    for (const whorlComm_t comm : comms) EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+TEST(Processes, EndTheCommunicatorWithoutAThread) { expect_missing_thread_to_be_told(1); }
+TEST(Processes, EndTheCommunicatorsOfAGroupWithoutAThread) { expect_missing_thread_to_be_told(2); }
 
 } // namespace
 } // namespace whorl::test
