@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/support/failing_system.h"
 #include "tests/support/process_world.h"
 
 namespace whorl::test {
@@ -101,6 +103,28 @@ TEST_P(Shrink, FindsTheDead) {
   });
   EXPECT_EQ(outcomes[0].failures, "");
   for (const int rank : {1, 2, 3}) EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].killed);
+}
+
+/// There only the lowest rank sees the death, and tells the others.
+TEST(ShrinkInMemory, FindsTheDeadWherePidfdsAreForbidden) {
+  FailingSystem system;
+  const auto outcomes = run_ranks(4, Mode::kProcesses, [&](RankContext& context) {
+    const ScopedSystem scope(&system);
+    system.fail("pidfd_open", EPERM);
+    whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", "shm"}});
+    ASSERT_NE(comm, nullptr);
+    if (context.rank == 2) context.die();
+    EXPECT_EQ(whorlBarrier(comm, nullptr), whorlRemoteError);
+    whorlComm_t rest = nullptr;
+    ASSERT_EQ(failure(whorlCommShrink(comm, nullptr, 0, &rest, nullptr, WHORL_SHRINK_ABORT)), "");
+    EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+    expect_to_work(rest, context.rank == 3 ? 2 : context.rank, 3);
+    EXPECT_EQ(whorlCommDestroy(rest), whorlSuccess);
+  });
+  EXPECT_TRUE(outcomes[2].killed);
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].failures, "") << rank;
+  }
 }
 
 /// A communicator that works stays, and can be shrunk several times.

@@ -99,6 +99,9 @@ struct alignas(kWriterDistance) StuckWords {
 struct RankState {
   alignas(kWriterDistance) std::atomic<std::uint32_t> attached; ///< 1: the rank has attached
   std::atomic<std::uint32_t> left; ///< 1: the rank has destroyed its communicator
+  /// 1: a peer has noticed the end of the rank's process. Written by peers, since not each watches
+  /// all processes.
+  std::atomic<std::uint32_t> died;
   std::atomic<std::uint32_t>
       revoked; ///< 1: peers must not access the rank's memory any more, after a failure
   /// Number of messages of which the rank is reading or writing the payload in memory of another
@@ -130,7 +133,7 @@ struct SegmentHeader {
 };
 
 inline constexpr std::uint64_t kSegmentMagic = 0x314c'524f'4857ULL; // "WHORL1"
-inline constexpr std::uint32_t kSegmentVersion = 10;
+inline constexpr std::uint32_t kSegmentVersion = 11;
 
 /// Sizes in one FIFO, which follow from the number and the size of its slots.
 ///

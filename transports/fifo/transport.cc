@@ -261,7 +261,17 @@ bool FifoTransport::needs(int peer) noexcept {
   return stuck && looks.fetch_add(1, std::memory_order_relaxed) + 1 >= kLooks;
 }
 
+void FifoTransport::tell_death(int peer) noexcept {
+  state_of(peer).died.store(1, std::memory_order_relaxed); // orders no other data
+}
+
+/// Returns whether a rank has noticed the death of a peer.
+bool FifoTransport::has_died(int peer) const noexcept {
+  return state_of(peer).died.load(std::memory_order_relaxed) != 0;
+}
+
 void FifoTransport::note_death(int peer, const char* sign) noexcept {
+  tell_death(peer);
   Departure& departure = departures_[static_cast<std::size_t>(peer)];
   departure.since_ns.store(sys().now_ns(), std::memory_order_relaxed);
   departure.sign.store(sign, std::memory_order_release); // pairs with look_for_leavers()

@@ -30,7 +30,9 @@ class FifoTransport : public Transport, protected FifoHost {
   TransportMemory memory() const noexcept override;
   std::uint64_t zero_copy_messages() const noexcept override;
   bool revoke_access() noexcept override;
-  bool is_lost(int peer) noexcept override { return mine_ != nullptr && has_left(peer); }
+  bool is_lost(int peer) noexcept override {
+    return mine_ != nullptr && (has_left(peer) || has_died(peer));
+  }
 
  protected:
   using Transport::Transport;
@@ -55,6 +57,8 @@ class FifoTransport : public Transport, protected FifoHost {
   virtual bool is_gone(int peer) const noexcept { return has_left(peer); }
   /// Returns whether a peer has left in good order.
   bool has_left(int peer) const noexcept;
+  /// Tells the other ranks that the process of a peer has ended: some do not watch it.
+  void tell_death(int peer) noexcept;
   /// Records that the process of a peer has ended; `sign` completes "rank 3 (…) …". The
   /// death becomes the error of all ranks as soon as this rank waits for a message of the peer, or
   /// has waited for long: the peer may have done all that the others need.
@@ -76,6 +80,7 @@ class FifoTransport : public Transport, protected FifoHost {
   void poll_error() noexcept;
   void look_for_leavers(std::uint64_t waited_ns) noexcept;
   bool needs(int peer) noexcept;
+  bool has_died(int peer) const noexcept;
 
   /// Facts about a peer that sends nothing any more.
   struct Departure {

@@ -230,12 +230,14 @@ bool ShmTransport::is_gone(int peer) const noexcept {
 
 bool ShmTransport::is_lost(int peer) noexcept {
   if (FifoTransport::is_lost(peer)) return true;
-  return std::any_of(watches_.begin(), watches_.end(), [peer](const Watch& watch) {
+  const bool ended = std::any_of(watches_.begin(), watches_.end(), [peer](const Watch& watch) {
     if (std::find(watch.ranks.begin(), watch.ranks.end(), peer) == watch.ranks.end()) return false;
     const short events = watch.pidfd ? POLLIN : POLLRDHUP;
     pollfd end{.fd = watch.fd->get(), .events = events, .revents = 0};
     return sys().poll({&end, 1}, 0) > 0;
   });
+  if (ended) tell_death(peer);
+  return ended;
 }
 
 void ShmTransport::look_for_dead() noexcept {
