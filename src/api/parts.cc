@@ -61,8 +61,9 @@ Status check_shrink(const int* excluded, int count, int flags) {
 
 /// Tells the ranks that remain why this rank does not meet them, so that they do not wait for it. A
 /// rank that is to leave by its own list has no place among them.
-void tell_remaining(const Communicator& parent, std::span<const int> excluded, const Status& why) {
-  const auto remaining = ranks_without(parent, excluded);
+void tell_remaining(const Communicator& parent, const std::vector<int>& excluded,
+                    const Status& why) {
+  const auto remaining = ranks_without(parent, excluded.empty() ? lost_ranks(parent) : excluded);
   if (std::find(remaining.begin(), remaining.end(), parent.rank()) == remaining.end()) return;
   CommError reason;
   reason.set(why);

@@ -221,6 +221,38 @@ TEST(RefusedCreationFull, OfAShrink) {
       kRanks - 1, {0, 2}, join_parent);
 }
 
+/// Lets ranks 1, 2 and 3 of a communicator without rank 0 shrink without a list. Rank 2 makes
+/// `mistake` with its call, or before it.
+void expect_all_finders_to_learn(
+    const std::string& words,
+    const std::function<void(whorlComm_t comm, whorlConfig_t& config)>& mistake) {
+  const auto outcomes = run_ranks(kRanks, Mode::kProcesses, [&](RankContext& context) {
+    whorlComm_t comm = join(context, {}), rest = nullptr;
+    ASSERT_NE(comm, nullptr);
+    if (context.rank == 0) context.die();
+    EXPECT_EQ(whorlBarrier(comm, nullptr), whorlRemoteError);
+    whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+    if (context.rank == 2) mistake(comm, config);
+    const auto start = Clock::now();
+    EXPECT_NE(whorlCommShrink(comm, nullptr, 0, &rest, &config, WHORL_SHRINK_ABORT), whorlSuccess);
+    // Ranks with lists of their own try again for four seconds; a late one takes twice as long.
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(20)) << whorlGetLastError(nullptr);
+    EXPECT_EQ(rest, nullptr);
+    EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr(words));
+    auto& ended = *reinterpret_cast<std::atomic<int>*>(context.shared());
+    ++ended;
+    while (ended.load() < kRanks - 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  for (const int rank : {1, 2, 3}) {
+    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].failures, "") << rank;
+  }
+}
+
+TEST(RefusedCreationFull, OfAShrinkWithoutAList) {
+  expect_all_finders_to_learn("config.blocking is 2",
+                              [](auto, auto& config) { config.blocking = 2; });
+}
+
 /// Ranks 0, 1 and 2 have a communicator, which rank 3 joins.
 TEST(RefusedCreation, OfAGrowth) {
   expect_all_to_learn(
