@@ -63,6 +63,7 @@ Status check_shrink(const int* excluded, int count, int flags) {
 /// rank that is to leave by its own list has no place among them.
 void tell_remaining(const Communicator& parent, const std::vector<int>& excluded,
                     const Status& why) {
+  if (parent.has_left()) return;
   const auto remaining = ranks_without(parent, excluded.empty() ? lost_ranks(parent) : excluded);
   if (std::find(remaining.begin(), remaining.end(), parent.rank()) == remaining.end()) return;
   CommError reason;
@@ -160,7 +161,7 @@ whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int
   return collectable(kName, [&]() -> Status {
     if (!Group::open()) WHORL_TRY(check_may_wait(kName));
     const Inside inside(comm);
-    WHORL_TRY(check_ready(kName, comm));
+    WHORL_TRY(check_created(kName, comm));
     if (newcomm != nullptr) *newcomm = nullptr;
     std::vector<int> excluded;
     if (excludeRanksCount > 0 && excludeRanksList != nullptr) {
@@ -168,6 +169,7 @@ whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int
     }
     // A wrong argument is an error before anything is aborted.
     const auto check = [&]() -> Status {
+      WHORL_TRY(check_not_finalized(*comm));
       WHORL_TRY(check_out(newcomm, "newcomm"));
       WHORL_TRY(check_shrink(excludeRanksList, excludeRanksCount, shrinkFlags));
       return check_excluded(*comm->communicator, excluded);

@@ -90,14 +90,15 @@ Status check_created(const char* function, const whorlComm* handle) {
   return {};
 }
 
+Status check_not_finalized(const whorlComm& handle) {
+  if (!handle.finalized) return {};
+  return Status::error(Code::kInvalidUsage,
+                       "comm has been finalized; only whorlCommDestroy is allowed");
+}
+
 Status check_ready(const char* function, const whorlComm* handle) {
   WHORL_TRY(check_created(function, handle));
-  if (handle->finalized) {
-    return Status::error(
-        Code::kInvalidUsage,
-        fmt::format("{}: comm has been finalized; only whorlCommDestroy is allowed", function));
-  }
-  return {};
+  return check_not_finalized(*handle).with_context(function);
 }
 
 Status check_stream(const char* function, void* argument, std::shared_ptr<Stream>& stream) {

@@ -44,6 +44,8 @@ Status check_out(const void* out, std::string_view parameter);
 Status check_handle(const char* function, const whorlComm* handle);
 /// Checks that the communicator of a handle exists.
 Status check_created(const char* function, const whorlComm* handle);
+/// Checks that a communicator which exists has not been finalized.
+Status check_not_finalized(const whorlComm& handle);
 /// Checks that the communicator of a handle exists and may be used.
 Status check_ready(const char* function, const whorlComm* handle);
 

@@ -253,6 +253,11 @@ TEST(RefusedCreationFull, OfAShrinkWithoutAList) {
                               [](auto, auto& config) { config.blocking = 2; });
 }
 
+TEST(RefusedCreationFull, OfAShrinkOnceFinalized) {
+  expect_all_finders_to_learn("comm has been finalized",
+                              [](auto comm, auto&) { whorlCommFinalize(comm); });
+}
+
 /// Ranks 0, 1 and 2 have a communicator, which rank 3 joins.
 TEST(RefusedCreation, OfAGrowth) {
   expect_all_to_learn(
