@@ -41,12 +41,14 @@ ncclResult_t init(ncclComm_t* comm, int nranks, const ncclUniqueId& id, int rank
 
 ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, ncclComm_t* newcomm,
                     const ncclConfig_t* config, int flags) {
-  // Without a list whorl finds the dead by itself; NCCL does not.
-  if (excluded == nullptr || excluded_count < 1) {
-    return fail_in_group(ncclInvalidArgument, "ncclCommShrink: excludeRanksList is empty");
-  }
-  return report(whorlCommShrink(whorl_nccl::inner(comm), excluded, excluded_count,
-                                whorl_nccl::inner(newcomm), Options(config).of_child(), flags));
+  // With 0 whorl finds the dead by itself; NCCL does not. What is refused by whorl is told to the
+  // other ranks.
+  const int count = excluded_count != 0 ? excluded_count : -1;
+  const whorlResult_t result =
+      whorlCommShrink(whorl_nccl::inner(comm), excluded, count, whorl_nccl::inner(newcomm),
+                      Options(config).of_child(), flags);
+  if (excluded != nullptr && excluded_count > 0) return report(result);
+  return fail_in_group(ncclInvalidArgument, "ncclCommShrink: excludeRanksList is empty");
 }
 
 } // namespace

@@ -340,6 +340,14 @@ def options_of_one_rank(self: Rank) -> None:
             begin = time.monotonic()
             fails(INVALID_ARGUMENT, call, words, *(() if self.rank == 2 else ("rank 2",)))
             expect(time.monotonic() - begin < 20, True, "the others hear of it soon")
+    # The others have heard of the last refusal, after which they expect the rank once more.
+    expect(self.all_reduce([1]), [4.0], "before an empty list")
+    if self.rank != 3:
+        begin, count = time.monotonic(), 0 if self.rank == 2 else 1
+        words = ["excludeRanksList is empty"] if self.rank == 2 else ["excludeRanksCount", "rank 2"]
+        fails(INVALID_ARGUMENT, lambda: nccl.ncclCommShrink(self.comm, leaves, count,
+                                                            ctypes.byref(comm), None, 0), *words)
+        expect(time.monotonic() - begin < 20, True, "the others hear of an empty list soon")
     expect(self.all_reduce([1]), [4.0], "after wrong options")
 
 
