@@ -30,6 +30,8 @@ class FdMessageSender {
   /// is full.
   Progress step(int socket) noexcept;
   int error() const noexcept { return error_; } ///< returns −errno after kFailed
+  /// Returns whether a part has been sent.
+  bool begun() const noexcept { return bytes_sent_ > 0; }
 
  private:
   std::vector<std::byte> bytes_;

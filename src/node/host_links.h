@@ -35,10 +35,11 @@ class HostLinks {
   /// error that the communicator gets meanwhile ends the wait, but does not make it fail once all
   /// messages are through.
   Status advance(const char* doing, const LinkStep& step_of);
-
- private:
+  /// Returns the error of a rank whose link has ended (0), or failed with −errno; the reason, if
+  /// the ranks hear of one soon.
   Status lost(int rank, int error) const;
 
+ private:
   const ShmMeetingPlan& plan_;
   const Membership& membership_;
   std::vector<MeshLink> links_;

@@ -154,7 +154,8 @@ Status Meeting::make_segment() {
   return {};
 }
 
-/// Sends every rank the segment and its descriptors, or `failure`.
+/// Sends every rank the segment and its descriptors, or `failure`. If a rank has hung up, the ranks
+/// after it get that as the reason, and so does the caller.
 Status Meeting::send_offers(const Status& failure) {
   std::vector<FdMessageSender> senders;
   for (const MeshLink& link : links_.all()) {
@@ -179,15 +180,20 @@ Status Meeting::send_offers(const Status& failure) {
     }
     senders.emplace_back(offer.encode(), std::move(fds));
   }
-  return links_.advance("gave shared memory to its host",
-                        [&](std::size_t i, int socket, int* error) {
-                          const Progress progress = senders[i].step(socket);
-                          // A rank that has hung up does not keep the reason from the others.
-                          if (progress == Progress::kFailed && !failure.ok())
-                            return Progress::kDone;
-                          *error = senders[i].error();
-                          return progress;
-                        });
+  Status reason = failure; // or that of the first link that breaks
+  const Status sent =
+      links_.advance("gave shared memory to its host", [&](std::size_t i, int socket, int* error) {
+        FdMessageSender& sender = senders[i];
+        if (failure.ok() && !reason.ok() && !sender.begun()) {
+          sender = FdMessageSender(NodeOffer::failure(reason.message()).encode(), {});
+        }
+        const Progress progress = sender.step(socket);
+        if (progress != Progress::kFailed) return progress;
+        *error = sender.error();
+        if (reason.ok()) reason = links_.lost(links_.all()[i].rank, *error);
+        return Progress::kDone; // a rank that has hung up does not keep the reason from the others
+      });
+  return failure.ok() && !reason.ok() ? reason : sent;
 }
 
 Status Meeting::send_hello() {

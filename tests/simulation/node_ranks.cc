@@ -79,7 +79,9 @@ void listen(NodePlan& plan, NodeRank& rank) {
   ++plan.listening;
   while (plan.listening < plan.ranks.size()) sys().sleep_ns(20'000);
   rank.membership.peers = plan.infos;
-  rank.membership.check_others = [&plan] { return check_others(plan); };
+  if (plan.word_ns != kNoWordNs) {
+    rank.membership.check_others = [&plan] { return check_others(plan); };
+  }
 }
 
 ShmMeetingPlan meeting_of(const NodePlan& plan, const NodeRank& rank) {

@@ -14,6 +14,9 @@ namespace whorl::simulation {
 /// Time in which the ranks of a host have to meet.
 inline constexpr std::uint64_t kMeetingNs = 1'000'000'000;
 
+/// Time of words that never come, because the ranks have no root of their rendezvous.
+inline constexpr std::uint64_t kNoWordNs = UINT64_MAX;
+
 /// Flaw of one process.
 enum class Flaw : std::uint8_t {
   kNone,

@@ -27,7 +27,7 @@ void choose_flaw(NodePlan& plan) {
   plan.culprit = random.below(processes_of(plan));
   plan.call =
       random.one_of(Call::kMemory, Call::kSize, Call::kBack, Call::kMap, Call::kPidfd, Call::kPass);
-  plan.word_ns = random.one_of<std::uint64_t>(1'000'000, 20'000'000, kSlowWordNs);
+  plan.word_ns = random.one_of<std::uint64_t>(1'000'000, 20'000'000, kSlowWordNs, kNoWordNs);
   plan.refusal = random.one_of(-EMFILE, -ENOMEM, -EPERM);
 }
 
@@ -171,10 +171,11 @@ bool names_cause(const NodePlan& plan, const NodeRank& failed) {
   if (plan.flaw == Flaw::kRefusal && has(std::strerror(-plan.refusal))) return true;
   if (plan.flaw == Flaw::kLimit && has(std::strerror(EMFILE))) return true;
   if (plan.flaw == Flaw::kGivesUp && has("the cause")) return true;
-  // The lowest rank cannot say why it stops in the middle of an answer.
-  const NodeRank& lowest = plan.ranks.front();
-  const bool stopped = lowest.error.message().find("cannot be talked to") != std::string::npos;
-  if (plan.word_ns == kSlowWordNs && stopped && has(describe(plan, 0))) return true;
+  // The lowest rank cannot say why it stops in the middle of an answer to this one.
+  const std::string& of_lowest = plan.ranks.front().error.message();
+  const bool stopped =
+      of_lowest.find(describe(plan, failed.number) + " cannot be talked to") != std::string::npos;
+  if (plan.word_ns >= kSlowWordNs && stopped && has(describe(plan, 0))) return true;
   return std::any_of(plan.ranks.begin(), plan.ranks.end(), [&](const NodeRank& rank) {
     return rank.process == plan.culprit && has(describe(plan, rank.number));
   });
