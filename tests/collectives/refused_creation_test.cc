@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -14,6 +16,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/process_world.h"
@@ -277,6 +280,117 @@ TEST(RefusedCreation, OfAGrowth) {
         if (context.rank < 3) {
           ASSERT_EQ(failure(whorlCommInitRank(&parent, 3, id, context.rank)), "");
         }
+      });
+}
+
+/// Store in the memory that the ranks of a run share, for one value.
+struct SharedStore {
+  static constexpr int kStores = 32;
+  std::atomic<bool> full;
+  std::array<std::byte, 1024> value;
+
+  static int set(void* self, const char*, const void* value, std::size_t size) {
+    auto& store = *static_cast<SharedStore*>(self);
+    std::memcpy(store.value.data(), value, size);
+    store.full = true;
+    return 0;
+  }
+  static int get(void* self, const char*, void* value, std::size_t capacity, std::size_t* size,
+                 int timeout_ms) {
+    const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    auto& store = *static_cast<SharedStore*>(self);
+    while (!store.full.load()) {
+      if (Clock::now() >= end) return 1;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    *size = std::min(capacity, sizeof(whorlUniqueId));
+    std::memcpy(value, store.value.data(), *size);
+    return 0;
+  }
+};
+
+TEST(RefusedCreationFull, ByAStore) {
+  int next = 0;
+  expect_all_to_learn({kOfOptions}, [&](RankContext& context, Call call, const auto& wait) {
+    static_assert(SharedStore::kStores * sizeof(SharedStore) <= RankContext::kSharedBytes);
+    auto* const stores = reinterpret_cast<SharedStore*>(context.shared());
+    EXPECT_LT(next, SharedStore::kStores);
+    const whorlStore_t store{.context = &stores[next++],
+                             .prefix = nullptr,
+                             .set = SharedStore::set,
+                             .get = SharedStore::get};
+    wait();
+    return whorlCommInitStore(call.out, call.nranks, &store, call.rank, &call.config);
+  });
+}
+
+TEST(RefusedCreationFull, ByTheEnvironment) {
+  expect_all_to_learn({kOfOptions}, [](RankContext& context, Call call, const auto& wait) {
+    const std::string port = std::to_string(own_port(context));
+    setenv("WHORL_ADDRESS", ("127.0.0.1:" + port).c_str(), 1);
+    setenv("WHORL_RANK", std::to_string(context.rank).c_str(), 1);
+    setenv("WHORL_NRANKS", std::to_string(kRanks).c_str(), 1);
+    wait();
+    return whorlCommInitEnv(call.out, &call.config);
+  });
+}
+
+TEST(RefusedCreationFull, BySeveralIds) {
+  const Mistakes of_ids{{[](Call& call) { call.flags = 9; }, "nId is 9; there must be from 1 to"}};
+  expect_all_to_learn(
+      {kOfPlaces, kOfOptions, of_ids}, [](RankContext& context, Call call, const auto& wait) {
+        whorlUniqueId id = shared_id(context);
+        wait();
+        return whorlCommInitRankScalable(call.out, call.nranks, call.rank,
+                                         call.flags == 0 ? 1 : call.flags, &id, &call.config);
+      });
+}
+
+/// Makes a creation as the only call of a group.
+whorlResult_t in_a_group(const std::function<whorlResult_t()>& create) {
+  EXPECT_EQ(whorlGroupStart(), whorlSuccess);
+  static_cast<void>(create()); // the end of the group has an error of the call
+  return whorlGroupEnd();
+}
+
+TEST(RefusedCreationFull, InAGroup) {
+  expect_all_to_learn(
+      {kOfPlaces, kOfOptions}, [](RankContext& context, Call call, const auto& wait) {
+        const whorlUniqueId id = shared_id(context);
+        wait();
+        return in_a_group([&] {
+          return whorlCommInitRankConfig(call.out, call.nranks, id, call.rank, &call.config);
+        });
+      });
+}
+
+TEST(RefusedCreationFull, OfASplitInAGroup) {
+  expect_all_to_learn(
+      {kOfOptions},
+      [](RankContext&, Call call, const auto& wait) {
+        wait();
+        return in_a_group([&] { return whorlCommSplit(parent, 0, 0, call.out, &call.config); });
+      },
+      kRanks, {0, 2}, join_parent);
+}
+
+TEST(RefusedCreationFull, WithoutBlocking) {
+  expect_all_to_learn(
+      {kOfPlaces, kOfOptions}, [](RankContext& context, Call call, const auto& wait) {
+        const whorlUniqueId id = shared_id(context);
+        call.config.blocking = 0;
+        wait();
+        whorlResult_t result =
+            whorlCommInitRankConfig(call.out, call.nranks, id, call.rank, &call.config);
+        if (result != whorlInProgress) return result;
+        const whorlComm_t comm = std::exchange(*call.out, nullptr);
+        while (whorlCommGetAsyncError(comm, &result) == whorlSuccess && result == whorlInProgress) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        int count = 0;
+        EXPECT_EQ(whorlCommCount(comm, &count), result); // with the error of the creation
+        EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+        return result;
       });
 }
 
