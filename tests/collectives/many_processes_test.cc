@@ -41,6 +41,13 @@ TEST(ManyProcesses, ADeathIsKnownToAllThoughFewWatch) {
                   whorlSuccess);
         const std::string error = whorlGetLastError(comm);
         EXPECT_NE(error.find("rank 77 (host"), std::string::npos) << error;
+        whorlComm_t rest = nullptr;
+        ASSERT_EQ(failure(whorlCommShrink(comm, nullptr, 0, &rest, nullptr, WHORL_SHRINK_ABORT)),
+                  "");
+        int count = 0;
+        EXPECT_EQ(failure(whorlCommCount(rest, &count), rest), "");
+        EXPECT_EQ(count, nranks - 1);
+        EXPECT_EQ(whorlCommDestroy(rest), whorlSuccess);
         whorlCommDestroy(comm);
       },
       {.timeout_ns = kTimeoutNs});
