@@ -12,10 +12,12 @@
 namespace whorl_torch {
 namespace {
 
-/// Returns the prefix of all keys of the next group that this rank makes in `store`. A store may
-/// outlive a group that is made again under the same name, so the attempts are counted.
-std::string next_prefix(c10d::Store& store, int rank) {
-  return c10::str("whorl/", store.add(c10::str("whorl/attempts/", rank), 1), "/");
+/// Returns the prefix of all keys of the next group of `size` ranks that this rank makes in
+/// `store`. A store may outlive a group that is made again under the same name, so the attempts are
+/// counted: by size, because ranks that were not in a smaller group of that name have made fewer.
+std::string next_prefix(c10d::Store& store, int rank, int size) {
+  const std::int64_t attempt = store.add(c10::str("whorl/attempts/", size, "/", rank), 1);
+  return c10::str("whorl/", size, "/", attempt, "/");
 }
 
 /// Returns the prefix of all keys in `store` of a group whose ranks have a communicator already.
@@ -36,7 +38,7 @@ std::string agreed_prefix(c10d::Store& store, int rank, whorlComm_t comm) {
 Communicator::Place make_place(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                const ProcessGroupWhorl::Options& options, whorlComm_t comm) {
   const std::string prefix =
-      comm == nullptr ? next_prefix(*store, rank) : agreed_prefix(*store, rank, comm);
+      comm == nullptr ? next_prefix(*store, rank, size) : agreed_prefix(*store, rank, comm);
   return {.store = store,
           .prefix = prefix,
           .rank = rank,

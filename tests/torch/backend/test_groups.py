@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+import whorl_torch
 from ranks import DIED, outcomes, run
 
 
@@ -107,6 +108,27 @@ def again(rank: int, size: int, port: int) -> None:
 def test_made_again_in_the_same_store() -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     run(2, again, store.port)
+
+
+def again_with_other_members(rank: int, size: int, port: int, eager: bool) -> None:
+    dist.destroy_process_group()
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    options = whorl_torch.Options(eager=eager)
+    for members in ([0, 1], [0, 1, 2], [1, 2], [0, 1, 2]):  # each group has the name of the one before
+        dist.init_process_group("whorl", store=store, rank=rank, world_size=size, pg_options=options,
+                                timeout=timedelta(seconds=20))
+        group = dist.new_group(members, pg_options=options)
+        if rank in members:
+            tensor = torch.ones(2)
+            dist.all_reduce(tensor, group=group)
+            assert tensor.eq(len(members)).all()
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_a_name_with_other_members_in_the_same_store(eager: bool) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    run(3, again_with_other_members, store.port, eager)
 
 
 def mismatch(rank: int, size: int) -> None:
