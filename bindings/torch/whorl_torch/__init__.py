@@ -43,9 +43,12 @@ def library_version() -> str:
     return _C.library_version()
 
 
-def _create(group: Any, options: Options | None) -> ProcessGroupWhorl:
+def _create(group: Any, options: Any) -> ProcessGroupWhorl:
     """Called by torch for each new process group of this backend."""
-    given = Options() if options is None else options
+    # torch passes on options of other backends: those that it makes for NCCL, if that comes first in
+    # "cuda:nccl,cpu:whorl", and those that the program gives for another device of the group.
+    foreign = isinstance(options, Options.__base__) and not isinstance(options, Options)
+    given = Options() if options is None or foreign else options
     if not isinstance(given, Options):
         raise TypeError(
             f"the backend whorl takes pg_options of type whorl_torch.Options, not {type(given)}"
