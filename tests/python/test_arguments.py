@@ -193,6 +193,9 @@ def test_groups(comm: whorl.Communicator) -> None:
         with refuses(KeyError, "inner"), whorl.group():
             raise KeyError("inner")
     assert untouched[0] == 0
+    for derive in (comm.split, comm.Dup, lambda: comm.Split(0), lambda: comm.shrink(exclude=[1])):
+        with refuses(whorl.UsageError, "communicators cannot be made within a group"), whorl.group():
+            derive()
     assert comm.allreduce(1) == 1
 
 

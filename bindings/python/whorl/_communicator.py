@@ -220,6 +220,8 @@ class Communicator(Mpi, Async):
     # --- others from this one ---
 
     def _derive(self, call: str, begin: Callable[[Any, Any], int], options: dict[str, Any]) -> Communicator | None:
+        if _group.in_group():  # whose end, when the cell is gone, would write the communicator
+            raise UsageError(f"{call}: communicators cannot be made within a group")
         config, _kept = _config(options)
         cell = ffi.new("whorlComm_t*")
         with self._one_thread(call):
