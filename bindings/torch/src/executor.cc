@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 
+#include <utility>
+
 #include "bindings/torch/src/errors.h"
 #include "bindings/torch/src/signals.h"
 
@@ -22,6 +24,20 @@ constexpr int kMaxIdlePolls = 10;
 thread_local int steps_under_way = 0;
 
 } // namespace
+
+/// Operations that the calling thread completes, one after the other.
+struct Executor::Batch {
+  explicit Batch(std::vector<Finished> operations)
+      : finished(std::move(operations)), outer(std::exchange(innermost, this)) {}
+  ~Batch() { innermost = outer; }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  std::vector<Finished> finished; ///< a work is null once its completion has begun
+  Batch* const outer;             ///< batch a callback of which has begun this one
+  static thread_local Batch* innermost;
+};
+thread_local Executor::Batch* Executor::Batch::innermost = nullptr;
 
 bool Executor::in_step() noexcept { return steps_under_way > 0; }
 
@@ -126,8 +142,21 @@ Executor::Finished Executor::executed(WorkPtr work, std::exception_ptr error) {
   return {std::move(work), std::move(error)};
 }
 
+void Executor::complete_one(Finished& one) {
+  if (const WorkPtr work = std::move(one.work)) work->complete(std::move(one.error));
+}
+
 void Executor::complete(std::vector<Finished> finished) {
-  for (Finished& one : finished) one.work->complete(std::move(one.error));
+  Batch batch(std::move(finished));
+  for (Finished& one : batch.finished) complete_one(one);
+}
+
+void Executor::complete_before_wait(const WhorlWork& work) {
+  for (Batch* batch = Batch::innermost; batch != nullptr; batch = batch->outer) {
+    for (Finished& one : batch->finished) {
+      if (one.work.get() == &work) return complete_one(one);
+    }
+  }
 }
 
 void Executor::interrupt(std::exception_ptr reason) {

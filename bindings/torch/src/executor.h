@@ -39,6 +39,9 @@ class Executor : public std::enable_shared_from_this<Executor> {
   /// Throws if the calling thread is in a step, where help_until() would wait for the thread
   /// itself.
   static void refuse_wait_in_step();
+  /// Completes `work` if the calling thread is to complete it after what it completes now, as in a
+  /// callback that waits for a later operation.
+  static void complete_before_wait(const WhorlWork& work);
   /// Calls drain() and join().
   void close(Deadline deadline);
   /// Waits until the deadline for the operations that are outstanding and for their callbacks;
@@ -90,6 +93,8 @@ class Executor : public std::enable_shared_from_this<Executor> {
   std::exception_ptr ended_; ///< reason why operations are refused; null: they are accepted
 
  private:
+  struct Batch;
+  static void complete_one(Finished& one);
   void serve();
   void run_step(Lock& lock, bool server);
   void ensure_server();

@@ -73,6 +73,7 @@ std::vector<at::Tensor> WhorlWork::result() {
 }
 
 bool WhorlWork::wait(std::chrono::milliseconds timeout) {
+  Executor::complete_before_wait(*this);
   if (is_limited(timeout)) {
     wait_until(deadline_in(timeout), timeout);
     return true;
@@ -89,6 +90,7 @@ bool WhorlWork::wait(std::chrono::milliseconds timeout) {
 }
 
 void WhorlWork::wait_until(Deadline deadline, std::chrono::milliseconds timeout) {
+  Executor::complete_before_wait(*this);
   std::unique_lock lock(mutex_);
   bool complete = wait_in_slices(cv_, lock, deadline, [this] { return completed_; });
   lock.unlock();

@@ -3,17 +3,20 @@ ranks that belongs to it. All tensors of a test have one shape, so that only the
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from ranks import run
+from ranks import DIED, outcomes, run
 
 Then = Callable[[Future], object]
 
@@ -21,6 +24,56 @@ Then = Callable[[Future], object]
 def reduced(value: float) -> torch.Tensor:
     """Started and waited for as PowerSGD does."""
     return dist.all_reduce(torch.full((4,), value), async_op=True).get_future().wait()[0]
+
+
+def later_receive(rank: int, size: int, limited: bool, source: int | None) -> float:
+    """A callback waits for a receive that fails with its own, when the sender dies."""
+    if rank == 1:
+        dist.send(torch.ones(1), 0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    first, second, third = torch.ones(1), torch.ones(1), torch.ones(1)
+    dist.recv(first, 1)
+    works = [dist.irecv(tensor, source) for tensor in (first, second, third)]
+    limit = [timedelta(seconds=600)] if limited else []
+    start = time.monotonic()
+    futures = [
+        works[0].get_future().then(lambda _: works[1].wait(*limit)),
+        works[1].get_future().then(lambda _: works[2].get_future().wait()),
+    ]
+    for future in futures:
+        with pytest.raises((RuntimeError, dist.DistError)):
+            future.wait()
+    return time.monotonic() - start
+
+
+@pytest.mark.parametrize("source", [1, None])
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_callback_that_waits_for_a_later_receive(limited: bool, source: int | None) -> None:
+    results = outcomes(2, later_receive, limited, source, seconds=600, limit=30)
+    assert results[1] == (DIED, -signal.SIGKILL)
+    assert results[0][0] == "returned" and results[0][1] < 10, results[0]
+
+
+def later_operation(rank: int, size: int) -> float:
+    """A callback waits for an operation that an abort ends together with its own."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["aborted"], timedelta(seconds=60))
+        return 0.0
+    works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(3)]
+    future = works[1].get_future().then(lambda _: works[2].wait())
+    time.sleep(0.2)  # so that the first is under way, and the others are not
+    start = time.monotonic()
+    dist.group.WORLD._get_backend(torch.device("cpu")).abort()
+    seconds = time.monotonic() - start
+    store.set("aborted", "")
+    with pytest.raises((RuntimeError, dist.DistError)):
+        future.wait()
+    return seconds
+
+
+def test_a_callback_that_waits_for_a_later_operation() -> None:
+    assert run(2, later_operation, seconds=600, limit=30)[0] < 10
 
 
 def chains(rank: int, size: int, seed: int) -> None:
