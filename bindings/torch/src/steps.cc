@@ -13,6 +13,18 @@ at::Tensor part(const at::Tensor& flat, std::int64_t begin, const at::Tensor& li
   return flat.narrow(0, begin, like.numel()).view(like.sizes());
 }
 
+/// Returns `input`, or a copy if `whole` and this rank's `block` overlap and the block is not in
+/// its place there. All are dense; the input is one of the other two.
+at::Tensor in_place_or_apart(const at::Tensor& input, const at::Tensor& whole,
+                             const at::Tensor& block, const Target& on) {
+  if (!overlap(whole, block)) return input;
+  int rank = 0;
+  check(whorlCommUserRank(on.comm, &rank), on.comm);
+  const auto* const place =
+      static_cast<const char*>(whole.data_ptr()) + static_cast<std::size_t>(rank) * block.nbytes();
+  return block.data_ptr() == place ? input : input.clone();
+}
+
 } // namespace
 
 const at::Tensor& only(const Tensors& tensors, const char* operation) {
@@ -106,7 +118,8 @@ void all_reduce(const at::Tensor& tensor, Reduction& reduction, const Target& on
 }
 
 void all_gather(const at::Tensor& output, const at::Tensor& input, const Target& on) {
-  const at::Tensor from = dense_copy(input), to = dense_like(output);
+  const at::Tensor given = dense_copy(input), to = dense_like(output);
+  const at::Tensor from = in_place_or_apart(given, to, given, on);
   const Elements e = elements(from);
   check(whorlAllGather(e.data, to.data_ptr(), e.count, e.type, on.comm, on.stream), on.comm);
   copy_values(output, to);
@@ -127,7 +140,8 @@ void all_gather_uneven(const at::Tensor& flat, const at::Tensor& input,
 
 void reduce_scatter_into(const at::Tensor& output, const at::Tensor& input, Reduction& reduction,
                          const Target& on) {
-  const at::Tensor from = dense_copy(input), to = dense_like(output);
+  const at::Tensor given = dense_copy(input), to = dense_like(output);
+  const at::Tensor from = in_place_or_apart(given, given, to, on);
   const Elements e = reduction.elements(to);
   check(whorlReduceScatter(from.data_ptr(), e.data, e.count, e.type, reduction.on(on.comm), on.comm,
                            on.stream),

@@ -33,6 +33,27 @@ def test_all_reduce_coalesced_of_shared_memory() -> None:
     assert found["whorl"][0][0] == [3.0] * 3
 
 
+def overlapping(rank: int, size: int, backend: str) -> list[list[float]]:
+    """One part of a tensor, the same on all ranks, so it is in its place on one of them only."""
+    group = dist.new_group(backend=backend)
+    found = []
+    for place in (0, 1, size - 1, 0.5):
+        begin = int(4 * place)
+        reduced = torch.arange(4.0 * size) + rank
+        dist.reduce_scatter_tensor(reduced[begin:begin + 4], reduced, group=group)
+        found.append(reduced[begin:begin + 4].tolist())
+        gathered = torch.arange(4.0 * size) + 100 * rank
+        dist.all_gather_into_tensor(gathered, gathered[begin:begin + 4], group=group)
+        found.append(gathered.tolist())
+    return found
+
+
+def test_part_of_the_other_buffer() -> None:
+    found = {backend: run(3, overlapping, backend) for backend in BACKENDS}
+    assert found["whorl"] == found["gloo"]
+    assert found["whorl"][2][0] == [3.0 * (8 + i) + 3 for i in range(4)]
+
+
 def sharded(rank: int, size: int, backend: str) -> list:
     placements = [f"rank:{j}/cpu" for j in range(size)]
     group = dist.new_group(backend=backend)
