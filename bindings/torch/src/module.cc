@@ -52,7 +52,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
             py::arg("options"), without_gil);
   group.def_property_readonly("options",
                               [](const ProcessGroupWhorl& self) { return self.options(); });
-  group.def("abort", &ProcessGroupWhorl::abort_group, without_gil)
+  group
+      .def("abort", &ProcessGroupWhorl::abort_group, without_gil)
+      // torch calls it on the ranks that a new group leaves out; the others need nothing of these.
+      .def(
+          "perform_nocolor_split", [](ProcessGroupWhorl&, const py::object&) {}, py::arg("device"))
       .def("_set_default_timeout", &ProcessGroupWhorl::set_timeout, without_gil)
       .def(
           "monitored_barrier",

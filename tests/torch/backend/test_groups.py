@@ -131,6 +131,19 @@ def test_a_name_with_other_members_in_the_same_store(eager: bool) -> None:
     run(3, again_with_other_members, store.port, eager)
 
 
+def bound_to_a_device(rank: int, size: int) -> None:
+    """As init_process_group(device_id=) does: torch tells those whom a new group leaves out."""
+    dist.group.WORLD.bound_device_id = torch.device("cuda:0")
+    group = dist.new_group([0])
+    if rank == 0:
+        dist.all_reduce(torch.ones(1), group=group)
+    dist.all_reduce(torch.ones(1))
+
+
+def test_new_group_of_some_ranks_with_a_device() -> None:
+    run(2, bound_to_a_device, backend="cpu:whorl,cuda:whorl")
+
+
 def mismatch(rank: int, size: int) -> None:
     dist.all_reduce(torch.ones(4 if rank == 0 else 6))
 
