@@ -190,7 +190,7 @@ void ProcessGroupWhorl::monitoredBarrier(const c10d::BarrierOptions& options, bo
   const auto timeout = options.timeout.count() > 0 ? options.timeout : options_->timeout;
   const Deadline deadline = deadline_in(timeout);
   const std::string key = c10::str(place_.prefix, "monitored/", monitored_barriers_++, "/");
-  const std::string go = key + "go";
+  const std::string go = key + "go", heard = key + "heard", all_heard = key + "all heard";
   const std::atomic<bool> never{false};
   const auto mine = [&](int rank) { return c10::str(key, rank); };
   if (rank_ != 0) {
@@ -203,6 +203,7 @@ void ProcessGroupWhorl::monitoredBarrier(const c10d::BarrierOptions& options, bo
                                   timeout.count(), " ms");
     }
     const std::string answer = store_->get_to_str(go);
+    if (store_->add(heard, 1) == size_ - 1) store_->set(all_heard, std::string("heard"));
     if (answer != "go") fail<c10::DistBackendError>(answer);
     return;
   }
@@ -213,7 +214,16 @@ void ProcessGroupWhorl::monitoredBarrier(const c10d::BarrierOptions& options, bo
     missing += c10::str(missing.empty() ? "" : ", ", rank);
     if (!wait_all_ranks) break;
   }
-  if (missing.empty()) return store_->set(go, std::string("go"));
+  if (missing.empty()) {
+    store_->set(go, std::string("go"));
+    // The store may end with this process, so the others hear first; a dead rank never does.
+    const Deadline limit = std::min(deadline, deadline_in(kShutdownGrace));
+    if (size_ > 1 && wait_for_key(*store_, all_heard, limit, never)) {
+      for (const std::string& read : {go, heard, all_heard}) store_->deleteKey(read);
+      for (int rank = 1; rank < size_; ++rank) store_->deleteKey(mine(rank));
+    }
+    return throw_if_interrupted();
+  }
   const std::string sentence = c10::str("whorl: monitoredBarrier: rank 0 waited ", timeout.count(),
                                         " ms for rank ", missing, ", which did not come");
   store_->set(go, sentence);

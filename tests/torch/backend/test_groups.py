@@ -292,6 +292,34 @@ def test_monitored_barrier_names_who_is_missing() -> None:
     assert "for rank 2" in run(3, missing)[0]
 
 
+def barrier_at_the_end(rank: int, size: int) -> None:
+    """The store ends with rank 0, which leaves first."""
+    shared = dist.distributed_c10d._get_default_store()
+    dist.destroy_process_group()
+    for number in range(20):
+        port = f"port {number}"
+        if rank == 0:
+            store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            shared.set(port, str(store.port))
+        else:
+            store = dist.TCPStore("127.0.0.1", int(shared.get(port)), is_master=False)
+        dist.init_process_group("whorl", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=20),
+                                pg_options=whorl_torch.Options(eager=False))
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        keys = []
+        for _ in range(3):
+            backend.monitored_barrier()
+            if rank == 0:
+                keys.append(store.num_keys())  # perhaps with those of ranks that have come to the next one
+        assert keys == [] or keys[-1] <= keys[0], "the barriers have left keys behind"
+        del store, backend
+        dist.destroy_process_group()
+
+
+def test_monitored_barrier_as_the_last_act() -> None:
+    run(3, barrier_at_the_end)
+
+
 def pending_at_the_end(rank: int, size: int) -> None:
     if rank == 0:
         dist.irecv(torch.empty(3), 1)  # nobody sends
