@@ -7,6 +7,7 @@ import: torch loads it through the entry point `torch.backends`.
 from __future__ import annotations
 
 import atexit
+import glob
 import os
 from datetime import timedelta
 from typing import Any
@@ -71,11 +72,25 @@ def _create(group: Any, options: Any) -> ProcessGroupWhorl:
     return ProcessGroupWhorl(group.store, group.group_rank, group.group_size, options)
 
 
+# Files of devices of torch's "cuda": a GPU of NVIDIA, of its boards, under WSL, and of AMD.
+_DEVICE_FILES = ("/dev/nvidia[0-9]*", "/dev/nvhost-gpu", "/dev/dxg", "/dev/kfd")
+
+
+def _has_cuda() -> bool:
+    """Whether this torch and this machine have devices. Does not ask the driver, which cannot be used in
+    children of fork() once it has been asked, and this runs in every `import torch`."""
+    if not torch.backends.cuda.is_built():
+        return False
+    by_management_library = getattr(torch.cuda, "_device_count_nvml", lambda: -1)()
+    if by_management_library >= 0:
+        return by_management_library > 0
+    return any(glob.glob(pattern) for pattern in _DEVICE_FILES)
+
+
 def _devices() -> list[str]:
     """What the name on its own stands for. Programs take a device of the group for one that this
     torch and this machine have; "cpu:whorl,cuda:whorl" says it in any case."""
-    has_cuda = torch.backends.cuda.is_built() and torch.cuda.device_count() > 0
-    return ["cpu", "cuda"] if has_cuda else ["cpu"]
+    return ["cpu", "cuda"] if _has_cuda() else ["cpu"]
 
 
 def _register() -> None:
