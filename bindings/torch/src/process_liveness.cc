@@ -107,7 +107,7 @@ bool ProcessLiveness::has_ended(int rank) noexcept {
       entry = entries_.emplace(rank, parse(store_->get_to_str(key))).first;
     }
     const Process& process = entry->second;
-    return process.host == self_.host && process.id > 0 && ended(process);
+    return !self_.host.empty() && process.host == self_.host && process.id > 0 && ended(process);
   } catch (const std::exception&) {
     return false; // the store is gone, which a wait for the store reports
   }

@@ -4,6 +4,8 @@ does the same."""
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from typing import Any
@@ -224,3 +226,36 @@ def killed(rank: int, size: int) -> None:
 def test_first_message_of_a_rank_that_has_left() -> None:
     results = outcomes(2, killed, seconds=LONG)
     assert [what for what, _ in results] == ["returned", "returned"], results
+
+
+# As on machines that do not say who they are: no name of the boot, and another table of processes.
+NAMELESS = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c",
+            'mount --bind /dev/null /proc/sys/kernel/random/boot_id && exec "$@"', "sh"]
+
+LATE_RECEIVER = """
+import sys, time, torch, whorl_torch, torch.distributed as dist
+from datetime import timedelta
+rank = int(sys.argv[1])
+store = dist.TCPStore("127.0.0.1", int(sys.argv[2]), is_master=False)
+dist.init_process_group("whorl", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=40))
+if rank == 0:
+    dist.send(torch.ones(1), 1)
+else:
+    time.sleep(4)  # longer than one waits for the other to end in order
+    dist.recv(torch.ones(1), 0)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_processes_of_hosts_without_a_name_are_not_compared() -> None:
+    try:
+        subprocess.run([*NAMELESS, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"such a machine cannot be made here: {error}")
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    processes = [subprocess.Popen([*NAMELESS, sys.executable, "-c", LATE_RECEIVER, str(rank), str(store.port)],
+                                  stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    for process in processes:
+        _, errors = process.communicate(timeout=90)
+        assert process.returncode == 0, errors
