@@ -350,3 +350,29 @@ def refused(rank: int, size: int) -> None:
 
 def test_refused() -> None:
     run(2, refused)
+
+
+def failing_exchange(rank: int, size: int) -> None:
+    """One rank's call fails amid its messages, because its tensor has changed: the other rank meets the next call."""
+    store = dist.distributed_c10d._get_default_store()
+    inputs = [torch.full((3,), 10.0 * rank + j) for j in range(size)]
+    outputs = [torch.zeros(3) for _ in range(size)]
+    if rank == 0:
+        before = dist.all_reduce(torch.ones(1), async_op=True)  # the next call begins behind this one
+        own = inputs[0].clone()
+        work = dist.all_to_all(outputs, [own, *inputs[1:]], async_op=True)
+        own.resize_(5)
+        store.set("resized", "")
+        before.wait()
+        with pytest.raises(RuntimeError, match="shape"):
+            work.wait()
+        assert all(output.eq(0).all() for output in outputs)
+    else:
+        store.wait(["resized"])
+        dist.all_reduce(torch.ones(1))
+    dist.all_to_all(outputs, inputs)
+    assert [output[0].item() for output in outputs] == [10.0 * j + rank for j in range(size)]
+
+
+def test_an_all_to_all_that_fails_sends_nothing() -> None:
+    run(2, failing_exchange)
