@@ -101,6 +101,15 @@ class Endpoint {
   /// Gives the slot of the peeked message back to the peer. Counts in `received_`.
   virtual void release() noexcept = 0;
 
+  // --- Ranks that have left ---
+
+  /// Whether the peer has left in good order and all that it has sent here was released. May find
+  /// out only in try_peek(), in peek_arrived() or in the transport's poll_failures().
+  virtual bool has_ended() noexcept { return false; }
+  /// Does the same as try_peek() for a caller that waits for any of several peers: that the peer
+  /// has left while there is no message is no failure.
+  virtual Message peek_arrived() noexcept { return has_ended() ? Message{} : try_peek(); }
+
   // --- 2. Sending without a copy: the peer reads the source where it is ---
 
   /// Whether try_send_descriptor() would take `source`, so that it pays to have the data there

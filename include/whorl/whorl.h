@@ -444,7 +444,7 @@ WHORL_API whorlResult_t whorlRecv(void* recvbuff, size_t count, whorlDataType_t 
 /// collectives; but not whorlRecv() of the same communicator as well, since it would be open which
 /// of them a send meets: whorlGroupEnd() then returns ::whorlInvalidUsage and nothing has
 /// happened. Sends of a rank to itself are not taken. The wait ends with an error when the timeout
-/// passes without a send or when any rank of the communicator dies.
+/// passes without a send, when any rank of the communicator dies or when all others have left.
 WHORL_API whorlResult_t whorlRecvAny(void* recvbuff, size_t count, whorlDataType_t datatype,
                                      int* source, whorlComm_t comm, void* stream);
 /// @}

@@ -101,13 +101,13 @@ std::optional<StuckOperation> Communicator::find_stuck(int peer) const {
 }
 
 /// Returns what this rank is stuck in. A wait for any rank is one for the only rank that has told
-/// of no wait of its own, if all others have.
+/// of no wait of its own, if all others have, or have left.
 std::optional<StuckOperation> Communicator::own_wait() const {
   auto own = engine_->stuck();
   if (!own || own->waits_for >= 0 || own->fingerprint.kind() != Collective::kSend) return own;
   int silent = -1;
   for (int peer = 0; peer < nranks(); ++peer) {
-    if (peer == rank()) continue;
+    if (peer == rank() || engine_->has_left(peer)) continue;
     if (const auto theirs = find_stuck(peer); theirs && theirs->waits_for >= 0) continue;
     if (silent >= 0) return own;
     silent = peer;

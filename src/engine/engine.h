@@ -102,6 +102,11 @@ class Engine {
   std::vector<std::uint32_t> sent_messages() const;
   /// Returns whether as many messages of transfers as a peer had sent have been received.
   bool has_all_messages(int peer, const StuckOperation& theirs) const;
+  /// Returns whether a peer has left in good order and all its transfers are received. Called by
+  /// the thread that uses the endpoints.
+  bool has_left(int peer) const noexcept {
+    return config_.endpoints.back()[static_cast<std::size_t>(peer)]->has_ended();
+  }
   /// Describes the operation under way: "allreduce number 7 of 2 float32 (sum)"; empty if there is
   /// none.
   std::string operation() const;

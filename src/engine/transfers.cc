@@ -7,6 +7,7 @@
 
 #include "base/probes.h"
 #include "engine/engine.h"
+#include "transports/error_text.h"
 
 namespace whorl {
 
@@ -109,7 +110,7 @@ Progress Engine::meet_any_rank() {
     const int peer = (any_turn_ + i) % members.nranks;
     if (peer == members.rank) continue;
     Endpoint& endpoint = *config_.endpoints.back()[static_cast<std::size_t>(peer)];
-    if (!endpoint.try_peek()) {
+    if (!endpoint.peek_arrived()) {
       const Progress progress = endpoint.progress();
       if (progress == Progress::kFailed) return Progress::kFailed;
       moved |= progress != Progress::kIdle;
@@ -122,7 +123,15 @@ Progress Engine::meet_any_rank() {
     failure_ = start_transfer(*any_queue_);
     return failure_.ok() ? Progress::kAdvanced : Progress::kFailed;
   }
-  return moved ? Progress::kAdvanced : Progress::kIdle;
+  if (moved) return Progress::kAdvanced;
+  int left = 0;
+  for (int peer = 0; peer < members.nranks; ++peer) {
+    if (peer == members.rank) continue;
+    if (!has_left(peer)) return Progress::kIdle;
+    left = peer;
+  }
+  failure_ = Status::error(Code::kRemoteError, text_of_leaving(members, left));
+  return Progress::kFailed;
 }
 
 /// Begins a collective whose blocks have different sizes.

@@ -106,6 +106,32 @@ TEST(ProcessesFull, OverSharedMemory) {
 TEST(Processes, OverTcp) { run_over("tcp", 2); }
 TEST(ProcessesFull, OverTcp) { run_over("tcp", 4); }
 
+TEST(Processes, ReceivesFromAnyRankGoOnWhenOthersHaveLeft) {
+  with_each_transport([](const char* transport) {
+    const auto receive = [](RankContext& context, whorlComm_t comm) {
+      if (context.rank == 2) ::usleep(100'000);
+      int value = context.rank;
+      if (context.rank != 0) {
+        EXPECT_EQ(failure(whorlSend(&value, 1, whorlInt32, 0, comm, nullptr), comm), "");
+        return;
+      }
+      int sources = 0;
+      for (int i = 0; i < 2; ++i) {
+        int source = -1;
+        ASSERT_EQ(failure(whorlRecvAny(&value, 1, whorlInt32, &source, comm, nullptr), comm), "");
+        EXPECT_EQ(source, value);
+        sources += source;
+      }
+      EXPECT_EQ(sources, 1 + 2);
+      EXPECT_EQ(whorlRecvAny(&value, 1, whorlInt32, &value, comm, nullptr), whorlRemoteError);
+      EXPECT_NE(std::string(whorlGetLastError(comm)).find("has destroyed its communicator"),
+                std::string::npos);
+    };
+    const auto environment = [&](int) { return Environment{{"WHORL_TRANSPORTS", transport}}; };
+    EXPECT_EQ(run_world(3, environment, receive), "") << transport;
+  });
+}
+
 void run_on_two_hosts(const char* algorithm) {
   EXPECT_EQ(run_world(
                 4,

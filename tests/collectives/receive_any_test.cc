@@ -1,15 +1,21 @@
-// Tests of receives from any rank, and of the timeout of single operations.
+// Tests of receives from any rank, also while ranks leave, and of the timeout of single operations.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <chrono>
+#include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
-#include "tests/support/thread_world.h"
+#include "tests/support/process_world.h"
+#include "transports/ucx/make.h"
 
 namespace whorl::test {
 namespace {
+
+using testing::Mode;
+using testing::RankContext;
 
 /// Transports for threads of one process; processes_test.cc tests the others.
 class ReceiveAny : public ::testing::TestWithParam<const char*> {
@@ -170,6 +176,62 @@ TEST_P(ReceiveAny, WaitsForAnyRankUntilTheTimeoutOfTheOperation) {
 std::string transport_name(const ::testing::TestParamInfo<const char*>& info) { return info.param; }
 INSTANTIATE_TEST_SUITE_P(Transports, ReceiveAny, ::testing::Values("inproc", "tcp"),
                          transport_name);
+
+/// Ranks that leave while another one waits for any rank.
+class ReceiveAnyFromLeavers : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (std::string(GetParam()) != "ucx") return;
+    const Status status = check_ucx();
+    if (!status.ok()) GTEST_SKIP() << status.message();
+  }
+  static std::string run(const std::function<void(int rank, whorlComm_t)>& body) {
+    return failures_of(run_ranks(3, Mode::kThreads, [&](RankContext& context) {
+      whorlComm_t comm = join(context, {});
+      ASSERT_NE(comm, nullptr);
+      body(context.rank, comm);
+      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    }));
+  }
+  ScopedEnv env_{{"WHORL_TRANSPORTS", GetParam()}, {"UCX_TLS", "tcp,self"}};
+};
+
+TEST_P(ReceiveAnyFromLeavers, OthersMayLeaveFirst) {
+  EXPECT_EQ(run([](int rank, whorlComm_t comm) {
+              if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+              int value = rank;
+              if (rank != 0) {
+                ASSERT_EQ(failure(whorlSend(&value, 1, whorlInt32, 0, comm, nullptr), comm), "");
+                return;
+              }
+              int sources = 0;
+              for (int i = 0; i < 2; ++i) {
+                int source = -1;
+                ASSERT_EQ(
+                    failure(whorlRecvAny(&value, 1, whorlInt32, &source, comm, nullptr), comm), "");
+                EXPECT_EQ(value, source);
+                sources += source;
+              }
+              EXPECT_EQ(sources, 1 + 2);
+            }),
+            "");
+}
+
+TEST_P(ReceiveAnyFromLeavers, NobodyIsLeft) {
+  EXPECT_EQ(run([](int rank, whorlComm_t comm) {
+              if (rank != 0) return;
+              int value = 0, source = -5;
+              EXPECT_EQ(whorlRecvAny(&value, 1, whorlInt32, &source, comm, nullptr),
+                        whorlRemoteError);
+              const std::string text = whorlGetLastError(comm);
+              EXPECT_NE(text.find("has destroyed its communicator"), std::string::npos) << text;
+              EXPECT_EQ(source, -5);
+            }),
+            "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, ReceiveAnyFromLeavers,
+                         ::testing::Values("inproc", "tcp", "ucx"), transport_name);
 
 TEST(ReceiveAnyArguments, BadOnesAreRefused) {
   ThreadWorld world(2);

@@ -134,6 +134,48 @@ TEST_P(Failures, LeavingIsAnErrorOnlyForThoseWhoWait) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
+TEST_P(Failures, LeavingIsNoErrorForThoseWhoWaitForAny) {
+  if (GetParam().name == "minimal") GTEST_SKIP() << "has_ended() is left out";
+  const auto outcomes = on_ranks(3, [](Rig& rig, RankContext& context) {
+    if (context.rank != 0) {
+      if (context.rank == 2) context.barrier();
+      EXPECT_TRUE(rig.send(0, pattern(1000, 7), {}) && rig.flush());
+      rig.destroy();
+      if (context.rank == 1) context.barrier();
+      context.barrier();
+      return;
+    }
+    const auto take_from = [&](int peer) {
+      return rig.wait([&] {
+        const Message message = rig.to(peer).peek_arrived();
+        if (!message) return false;
+        EXPECT_TRUE(matches(message, 1000, 7));
+        EXPECT_FALSE(rig.to(peer).has_ended());
+        rig.to(peer).release();
+        return true;
+      });
+    };
+    const auto look_at = [&](int peer) {
+      return rig.wait(
+          [&] {
+            EXPECT_FALSE(rig.to(peer).peek_arrived());
+            return false;
+          },
+          100'000'000);
+    };
+    EXPECT_EQ(take_from(1), WaitResult::kReady);
+    EXPECT_EQ(look_at(1), WaitResult::kTimedOut) << rig.comm_error().status().message();
+    EXPECT_TRUE(rig.to(1).has_ended());
+    EXPECT_FALSE(rig.to(2).has_ended());
+    context.barrier();
+    EXPECT_EQ(take_from(2), WaitResult::kReady);
+    EXPECT_EQ(look_at(2), WaitResult::kTimedOut) << rig.comm_error().status().message();
+    EXPECT_TRUE(rig.to(2).has_ended());
+    context.barrier();
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
 TEST_P(Failures, ExitAfterLeavingIsNoDeath) {
   const auto outcomes = on_ranks(3, [](Rig& rig, RankContext& context) {
     context.barrier();

@@ -16,7 +16,7 @@ constexpr int kSlots = 2;
 constexpr std::size_t kSlotBytes = 256;
 
 struct Judge final : FailureJudge {
-  Progress connection_lost(int, int) noexcept override {
+  Progress connection_lost(int, int, bool) noexcept override {
     lost = true;
     return Progress::kFailed;
   }

@@ -75,8 +75,9 @@ class ControlLinks final : public FailureJudge {
   /// peer may have done all that the others need. Who does need it finds the end of its data, too.
   void judge_deaths(std::uint64_t waited_ns) noexcept;
 
-  Progress connection_lost(int peer, int error) noexcept override;
-  /// Does the same for a link that has failed for a reason which errno does not know: a sentence.
+  Progress connection_lost(int peer, int error, bool needed) noexcept override;
+  /// Does the same for a link that has failed for a reason which errno does not know, a sentence,
+  /// and whose peer may leave in good order.
   Progress connection_lost(int peer, const std::string& why) noexcept;
   void malformed(int peer, const char* what) noexcept override;
 
@@ -116,7 +117,7 @@ class ControlLinks final : public FailureJudge {
   void count_beat(Peer& peer) noexcept;
 
   // In links_failures.cc.
-  Progress judge(Peer& peer) noexcept;
+  Progress judge(Peer& peer, bool needed) noexcept;
   void set_unreachable(Peer& peer, std::string_view sign) noexcept;
   void set_death_error(Peer& peer, int error) noexcept;
   void set_changed_error(int rank) noexcept;

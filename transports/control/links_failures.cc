@@ -55,7 +55,7 @@ void ControlLinks::set_changed_error(int rank) noexcept {
       changed_on_the_way(membership_->describe(rank), membership_->describe(membership_->rank)));
 }
 
-Progress ControlLinks::connection_lost(int rank, int error) noexcept {
+Progress ControlLinks::connection_lost(int rank, int error, bool needed) noexcept {
   const std::lock_guard lock(state_mutex_);
   if (membership_->comm_error->is_set()) return Progress::kFailed;
   if (error == -EBADMSG) { // nothing explains that better
@@ -64,7 +64,7 @@ Progress ControlLinks::connection_lost(int rank, int error) noexcept {
   }
   Peer& peer = *find(rank);
   if (peer.data_lost_ns == 0) peer.data_error = error;
-  return judge(peer);
+  return judge(peer, needed);
 }
 
 Progress ControlLinks::connection_lost(int rank, const std::string& why) noexcept {
@@ -72,17 +72,19 @@ Progress ControlLinks::connection_lost(int rank, const std::string& why) noexcep
   if (membership_->comm_error->is_set()) return Progress::kFailed;
   Peer& peer = *find(rank);
   if (peer.data_lost_ns == 0) peer.data_why = why;
-  return judge(peer);
+  return judge(peer, false);
 }
 
 /// Sets the error of a peer whose link for data has failed, once nothing explains it better. The
 /// caller holds state_mutex_.
-Progress ControlLinks::judge(Peer& peer) noexcept {
+Progress ControlLinks::judge(Peer& peer, bool needed) noexcept {
+  if (peer.said_goodbye && !needed) return Progress::kDone;
   if (peer.data_lost_ns == 0) peer.data_lost_ns = sys().now_ns();
   // A peer may have left because of an error, or of the death of a third rank. Its error explains
   // more than the end of a data socket does, and may be on its way.
   for (Peer& any : peers_) read(any);
   if (membership_->comm_error->is_set()) return Progress::kFailed;
+  if (peer.said_goodbye && !needed) return Progress::kDone;
   // The end of the control socket comes after all that it explains.
   if (!peer.ended && sys().now_ns() - peer.data_lost_ns < kExplainNs) return Progress::kIdle;
   if (!peer.said_goodbye && peer.data_why.empty()) {

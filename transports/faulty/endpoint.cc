@@ -43,8 +43,8 @@ bool FaultyEndpoint::try_hear(Fingerprint& fingerprint) noexcept {
   return below_.try_hear(fingerprint) && !is_delayed() && !injector_.failed();
 }
 
-Message FaultyEndpoint::try_peek() noexcept {
-  Message message = below_.try_peek();
+/// Returns what the caller is to see of a message of the endpoint below.
+Message FaultyEndpoint::show(Message message) noexcept {
   if (!message) return message;
   if (!shown_) {
     if (is_delayed()) return {};

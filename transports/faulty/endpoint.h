@@ -20,7 +20,9 @@ class FaultyEndpoint final : public Endpoint {
     return below_.try_reserve(bytes);
   }
   void commit(std::size_t bytes, const Fingerprint& fingerprint) noexcept override;
-  Message try_peek() noexcept override;
+  Message try_peek() noexcept override { return show(below_.try_peek()); }
+  bool has_ended() noexcept override { return below_.has_ended(); }
+  Message peek_arrived() noexcept override { return show(below_.peek_arrived()); }
   bool try_hear(Fingerprint& fingerprint) noexcept override;
   void release() noexcept override;
 
@@ -52,6 +54,7 @@ class FaultyEndpoint final : public Endpoint {
   /// Counts the next message to the peer, at the first attempt to hand it over.
   void count_send() noexcept;
   bool is_delayed() noexcept;
+  Message show(Message message) noexcept;
 
   Endpoint& below_;
   FaultInjector& injector_;

@@ -180,6 +180,13 @@ class FifoEndpoint final : public Endpoint {
     ring_doorbell(ends_.peers->doorbell);
   }
 
+  bool has_ended() noexcept override {
+    // Pairs with release in FifoTransport::leave(): all messages come first.
+    return ends_.peers->left.load(std::memory_order_acquire) != 0 &&
+           static_cast<std::uint32_t>(receive_slot_->flag.load(std::memory_order_acquire)) !=
+               expected_;
+  }
+
   int peer() const noexcept { return ends_.peer; }
   /// Returns the number of messages that were put or published. Any thread.
   std::uint64_t zero_copy_messages() const noexcept {

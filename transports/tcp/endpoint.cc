@@ -126,6 +126,14 @@ Message TcpEndpoint::try_peek() noexcept {
   return {target_, header_.bytes, header_.fingerprint};
 }
 
+Message TcpEndpoint::peek_arrived() noexcept {
+  if (ended_) return {};
+  needed_ = false;
+  const Message message = try_peek();
+  needed_ = true;
+  return message;
+}
+
 bool TcpEndpoint::try_hear(Fingerprint& fingerprint) noexcept {
   if (!has_header_ && (failed_ || !receive_header())) return false;
   fingerprint = header_.fingerprint;
@@ -227,7 +235,9 @@ Progress TcpEndpoint::progress() noexcept {
 }
 
 void TcpEndpoint::lost(int error) noexcept {
-  if (judge_.connection_lost(peer_, error) == Progress::kFailed) failed_ = true;
+  const Progress verdict = judge_.connection_lost(peer_, error, needed_);
+  failed_ |= verdict == Progress::kFailed;
+  ended_ |= verdict == Progress::kDone;
 }
 
 void TcpEndpoint::close() noexcept {

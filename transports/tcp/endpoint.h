@@ -49,6 +49,8 @@ class TcpEndpoint final : public Endpoint {
   void post_recv(std::span<std::byte> destination, const Fingerprint& expected) noexcept override;
   Message try_peek() noexcept override;
   bool try_hear(Fingerprint& fingerprint) noexcept override;
+  bool has_ended() noexcept override { return ended_; }
+  Message peek_arrived() noexcept override;
   void release() noexcept override;
 
   Progress progress() noexcept override;
@@ -94,6 +96,8 @@ class TcpEndpoint final : public Endpoint {
   StreamSocket socket_;
   int peer_;
   bool failed_ = false;
+  bool ended_ = false; ///< whether peek_arrived() has found that the peer has left
+  bool needed_ = true; ///< whether the end of the socket is a failure
   std::size_t slots_;
   std::size_t slot_bytes_;
   FailureJudge& judge_;

@@ -221,7 +221,8 @@ void UcxEndpoint::on_fetched(void* request, ucs_status_t status, std::size_t byt
   link.worker.api().request_free(request);
 }
 
-Message UcxEndpoint::try_peek() noexcept {
+/// Finds the oldest message. `needed`: whether it is a failure if the peer has left without one.
+Message UcxEndpoint::peek(bool needed) noexcept {
   const Arrival& message = arrival(received_);
   const auto ready = [&] { // pairs with release in arrive() and on_fetched()
     return message.state.load(std::memory_order_acquire) == State::kReady;
@@ -230,7 +231,7 @@ Message UcxEndpoint::try_peek() noexcept {
     if (failed_) return {};
     link_.worker.progress();
     if (!ready()) {
-      if (link_.failed() || received_ >= end_.load(std::memory_order_acquire)) lost();
+      if (link_.failed() || has_ended()) lost(needed);
       return {};
     }
   }
@@ -299,8 +300,8 @@ Progress UcxEndpoint::progress() noexcept {
   return completed_ != before ? Progress::kAdvanced : Progress::kIdle;
 }
 
-void UcxEndpoint::lost() noexcept {
-  if (link_.lost() == Progress::kFailed) failed_ = true;
+void UcxEndpoint::lost(bool needed) noexcept {
+  if (link_.lost(needed) == Progress::kFailed) failed_ = true;
 }
 
 bool UcxEndpoint::busy() const noexcept {

@@ -54,7 +54,11 @@ class UcxEndpoint final : public Endpoint {
 
   bool expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
                           const Fingerprint& expected) noexcept override;
-  Message try_peek() noexcept override;
+  Message try_peek() noexcept override { return peek(true); }
+  bool has_ended() noexcept override {
+    return received_ >= end_.load(std::memory_order_acquire); // pairs with release in set_end()
+  }
+  Message peek_arrived() noexcept override { return peek(false); }
   void release() noexcept override;
   Progress progress() noexcept override;
 
@@ -129,7 +133,8 @@ class UcxEndpoint final : public Endpoint {
   void pay_credit() noexcept;
   void fetch(Arrival& message, std::uint64_t number, void* descriptor) noexcept;
   ucs_status_t refuse(const char* what) noexcept;
-  void lost() noexcept;
+  Message peek(bool needed) noexcept;
+  void lost(bool needed = true) noexcept;
 
   UcxLink& link_;
   const std::uint32_t channel_;

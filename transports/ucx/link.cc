@@ -103,10 +103,10 @@ void UcxLink::fail(ucs_status_t result) noexcept {
   status.compare_exchange_strong(none, result, std::memory_order_release);
 }
 
-Progress UcxLink::lost() noexcept {
+Progress UcxLink::lost(bool needed) noexcept {
   const ucs_status_t result = status.load(std::memory_order_acquire);
   const bool unreachable = result == UCS_ERR_ENDPOINT_TIMEOUT || result == UCS_ERR_TIMED_OUT;
-  return judge.connection_lost(rank, unreachable ? -ETIMEDOUT : -ECONNRESET);
+  return judge.connection_lost(rank, unreachable ? -ETIMEDOUT : -ECONNRESET, needed);
 }
 
 } // namespace whorl

@@ -64,8 +64,9 @@ struct UcxLink {
   /// Records that the connection is broken.
   void fail(ucs_status_t status) noexcept;
   bool failed() const noexcept { return status.load(std::memory_order_acquire) != UCS_OK; }
-  /// Finds out why there is no connection any more. Returns kIdle while the reason may still come.
-  Progress lost() noexcept;
+  /// Finds out why there is no connection any more; `needed` as of FailureJudge. Returns kIdle
+  /// while the reason may still come.
+  Progress lost(bool needed = true) noexcept;
 
   UcxWorker& worker;
   FailureJudge& judge;

@@ -284,6 +284,13 @@ bool VerbsEndpoint::has_small(std::uint64_t number) const noexcept {
 }
 
 Message VerbsEndpoint::try_peek() noexcept {
+  const Message message = find_message();
+  if (!message) stuck_.store(true, std::memory_order_relaxed);
+  return message;
+}
+
+/// Does the same as try_peek(), without a note that this side has to wait.
+Message VerbsEndpoint::find_message() noexcept {
   const std::uint64_t number = received_ + 1;
   const Offered& offered = offered_[number % verbs::kOffers];
   if (offered.number == number) {
@@ -295,10 +302,7 @@ Message VerbsEndpoint::try_peek() noexcept {
   Line& line = at<Line>(layout_.line(received_));
   // The device writes the line in any order: `word` tells that the rest is worth a look.
   const std::uint64_t word = std::atomic_ref(line.word).load(std::memory_order_acquire);
-  if (!Line::has_number(word, number)) {
-    stuck_.store(true, std::memory_order_relaxed);
-    return {};
-  }
+  if (!Line::has_number(word, number)) return {};
   Line copy;
   if (!read(line, &copy)) return {};
   const std::size_t bytes = Line::bytes(copy.word);
@@ -310,10 +314,7 @@ Message VerbsEndpoint::try_peek() noexcept {
   const std::uint64_t released = Line::released(copy.word, released_);
   if (released <= sent_) released_ = released;
   if (bytes <= verbs::kSmallBytes) return {line.small.data(), bytes, copy.fingerprint};
-  if (poll_notice(number) == nullptr) {
-    stuck_.store(true, std::memory_order_relaxed);
-    return {};
-  }
+  if (poll_notice(number) == nullptr) return {};
   return {memory_ + layout_.payload(received_), bytes, copy.fingerprint};
 }
 

@@ -106,6 +106,7 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   bool expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
                           const Fingerprint& expected) noexcept override;
   Message try_peek() noexcept override;
+  bool has_ended() noexcept override { return judge_.has_left(peer_) && !find_message(); }
   void release() noexcept override;
   /// Returns whether all messages are in the peer's memory, or the peer has left.
   bool flushed() noexcept override;
@@ -177,6 +178,7 @@ class VerbsEndpoint final : public Endpoint, private VerbsReceiver {
   }
 
   // In endpoint.cc.
+  Message find_message() noexcept;
   void take(verbs::Notice notice) noexcept override;
   void queue_failed() noexcept override { watch_.raise(); }
   const Noticed* poll_notice(std::uint64_t number) noexcept;

@@ -276,7 +276,8 @@ Progress VerbsTransport::connection_failed(int peer, const VerbsQueue& queue) no
   read_control();
   // Requests to a rank that has left fail; nothing of them was a message that it still needed.
   if (has_left(peer)) return Progress::kIdle;
-  return control_.connection_lost(peer, queue.failure());
+  const Progress verdict = control_.connection_lost(peer, queue.failure());
+  return verdict == Progress::kFailed ? verdict : Progress::kIdle;
 }
 
 void VerbsTransport::malformed(int peer, const char* what) noexcept {

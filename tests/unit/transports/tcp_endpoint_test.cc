@@ -64,14 +64,15 @@ class FaultySystem final : public System {
 };
 
 struct Judge final : FailureJudge {
-  Progress connection_lost(int, int error) noexcept override {
+  Progress connection_lost(int, int error, bool needed) noexcept override {
     losses.push_back(error);
+    if (left && !needed) return Progress::kDone;
     return patient ? Progress::kIdle : Progress::kFailed;
   }
   void malformed(int, const char* what) noexcept override { complaint = what; }
   std::vector<int> losses;
   std::string complaint;
-  bool patient = false;
+  bool patient = false, left = false;
 };
 
 constexpr std::size_t kSlotBytes = 8192;
@@ -383,6 +384,21 @@ TEST(TcpEndpoint, WhatWasSentBeforeTheCloseArrives) {
   ASSERT_TRUE(message);
   EXPECT_EQ("last words", text_of(message));
   EXPECT_TRUE(pair.judge_b.losses.empty());
+}
+
+TEST(TcpEndpoint, APeerThatHasLeftIsAFailureOnlyForThoseWhoNeedIt) {
+  Pair pair;
+  pair.judge_b.left = true;
+  send_text(*pair.a, "last words", 1);
+  pair.a->close();
+  ASSERT_TRUE(pair.b->peek_arrived());
+  EXPECT_FALSE(pair.b->has_ended());
+  pair.b->release();
+  EXPECT_FALSE(pair.b->peek_arrived());
+  EXPECT_TRUE(pair.b->has_ended());
+  EXPECT_EQ(Progress::kIdle, pair.b->progress());
+  EXPECT_FALSE(pair.b->try_peek());
+  EXPECT_EQ(Progress::kFailed, pair.b->progress());
 }
 
 TEST(TcpEndpoint, MalformedHeadersAreRefused) {
