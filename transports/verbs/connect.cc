@@ -55,7 +55,9 @@ Status VerbsTransport::make_memory(std::size_t peers) {
     Status made = prepare(*own, peers);
     own->usable = made.ok();
     any |= own->usable;
-    if (!made.ok() && first_error.ok()) first_error = std::move(made);
+    if (made.ok()) continue;
+    own->completions.clear(); // of which one may have no queue
+    if (first_error.ok()) first_error = std::move(made);
   }
   if (!any) return first_error;
   if (!first_error.ok()) log(LogLevel::kWarn, first_error.message() + "; other ports are used");

@@ -140,7 +140,9 @@ void VerbsTransport::block(std::uint64_t max_ns) noexcept {
   constexpr std::uint64_t kLookEveryNs = 200'000;
   if (!epoll_.valid()) return sys().sleep_ns(std::min(max_ns, kLookEveryNs));
   bool armed = false;
-  for (const auto& own : own_ports_) armed |= own->wakeup.arm(own->completions);
+  for (const auto& own : own_ports_) {
+    if (own->usable) armed |= own->wakeup.arm(own->completions);
+  }
   if (armed) return; // what came before has given no event, so look once more
   std::array<epoll_event, 1 + verbs::kMaxRails> events;
   const int count = sys().epoll_wait(epoll_.get(), events, max_ns);

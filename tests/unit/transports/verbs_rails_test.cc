@@ -91,6 +91,14 @@ TEST_F(VerbsTwoPorts, APortThatCannotBeSetUpIsLeftOut) {
   });
 }
 
+TEST_F(VerbsTwoPorts, APortWithoutRoomForCompletionsIsLeftOutOfSleeps) {
+  fabric.device(1).max_completions = 1;
+  on_ranks([this](Rig& rig, const Status& connected, RankContext& context) {
+    expect_one_port(rig, connected, context, fabric);
+    rig.transport().block(1'000'000);
+  });
+}
+
 TEST_F(VerbsTwoPorts, APortWithoutQueuesOnOneSideIsLeftOut) {
   fabric.device(1).queues = 1; // of the four that both ranks need
   on_ranks([this](Rig& rig, const Status& connected, RankContext& context) {
