@@ -1,5 +1,7 @@
 #include "transports/verbs/regions.h"
 
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <exception>
 
@@ -50,7 +52,12 @@ VerbsRegions::Registration VerbsRegions::enroll(std::span<std::byte> memory) {
   if (made.region == nullptr) {
     log(LogLevel::kWarn, verbs::describe_registration(memory.size(), -errno, device_.name) +
                              "; messages from and to this memory are copied");
+    return made;
   }
+  // After ibv_fork_init() libibverbs takes registered memory away from children of fork(), on
+  // kernels where a write after the fork could move it to other pages. The heap is shared with
+  // children and never copied on write.
+  static_cast<void>(::madvise(memory.data(), memory.size(), MADV_DOFORK));
   return made;
 }
 

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -120,6 +121,9 @@ struct FakeCalls {
     if (fabric->registered_bytes_ + size > device_of(domain->context).memory_bytes) {
       errno = ENOMEM;
       return nullptr;
+    }
+    if (device_of(domain->context).hides_from_children) {
+      ::madvise(memory, size, MADV_DONTFORK);
     }
     auto* const region = new ibv_mr{};
     region->addr = memory;

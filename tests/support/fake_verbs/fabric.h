@@ -39,6 +39,8 @@ class FakeFabric {
     int connect_error = 0;               ///< errno of connecting a queue; 0: none
     int failing_connects = INT_MAX;      ///< number of queues that it concerns
     std::size_t memory_bytes = SIZE_MAX; ///< bytes that can be registered, else ENOMEM
+    /// Whether children of fork() lose registered memory, as with libibverbs on older kernels.
+    bool hides_from_children = false;
   };
   /// Failure of a write, as its completion reports it.
   struct Failure {

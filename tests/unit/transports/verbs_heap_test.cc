@@ -1,4 +1,7 @@
 // Tests endpoints over RDMA devices in memory with messages from and to the heap.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "tests/unit/transports/verbs_endpoints.h"
 
 namespace whorl::verbs_test {
@@ -96,6 +99,17 @@ TEST_F(VerbsHeap, AfterALostDeviceNothingIsAwaited) {
   fabric.hold_completions(true);
   fabric.refuse_state(IBV_QPS_ERR, EIO);
   EXPECT_TRUE(b.endpoint->close());
+}
+
+TEST_F(VerbsHeap, ChildrenKeepRegisteredMemory) {
+  fabric.device(0).hides_from_children = true;
+  ASSERT_TRUE(publish(kBytes, 7));
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(source[kBytes - 1] == std::byte{7} ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(VerbsHeap, MemoryIsRegisteredOnceAndUntilItLeavesTheHeap) {
