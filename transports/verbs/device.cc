@@ -230,6 +230,7 @@ std::vector<VerbsPort> VerbsHost::ports(const VerbsSettings& settings, Hindrance
                       .mtu = static_cast<std::uint8_t>(attributes.active_mtu),
                       .lid = attributes.lid,
                       .rate = static_cast<std::uint16_t>(rate_of(attributes) / 100)};
+      port.address.needs_grh = (attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
       port.address.number = static_cast<std::uint8_t>(admitted - 1);
       std::memcpy(port.address.gid.data(), gid->gid.raw, port.address.gid.size());
       found.push_back(port);

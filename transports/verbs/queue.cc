@@ -95,7 +95,8 @@ int VerbsQueue::connect(VerbsReceiver& receiver, const verbs::RailAddress& own,
   receive.ah_attr.dlid = peer.lid;
   receive.ah_attr.sl = settings.service_level;
   receive.ah_attr.port_num = static_cast<std::uint8_t>(port.number);
-  if (port.address.fabric != verbs::Fabric::kInfiniBand) {
+  if (port.address.fabric != verbs::Fabric::kInfiniBand || port.address.needs_grh != 0 ||
+      peer.needs_grh != 0) {
     receive.ah_attr.is_global = 1;
     std::memcpy(receive.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
     receive.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(port.gid_index);

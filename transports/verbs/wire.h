@@ -30,9 +30,11 @@ struct PortAddress {
   std::uint8_t mtu = 0; ///< code of the largest packet, an ibv_mtu
   std::uint16_t lid = 0;
   std::uint16_t rate = 0; ///< rate of the port, 10^8 bits per second
-  /// Flag: not 0 if no other port is nearer to the rank. No bool, because it comes from another
-  /// process.
-  std::uint8_t near = 1;
+  // Flags. No bools, because they come from another process.
+  std::uint8_t near : 1 = 1; ///< whether no other port is nearer to the rank
+  /// Whether packets from and to this port need a global routing header (GRH) on InfiniBand, too,
+  /// as those of virtual functions.
+  std::uint8_t needs_grh : 1 = 0;
   std::uint8_t number =
       0; ///< place among the ports of the host that may be used, with a link or without
   std::array<std::uint8_t, 16> gid{};

@@ -96,6 +96,7 @@ struct FakeCalls {
     port.lid = device.lid;
     port.active_width = device.width;
     port.active_speed = device.speed;
+    port.flags = device.port_flags;
     port.link_layer = static_cast<std::uint8_t>(device.link_layer);
     return 0;
   }
@@ -203,6 +204,14 @@ struct FakeCalls {
     if (refused != fabric->refused_states_.end() && refused->second != 0) return refused->second;
     auto& queue = *reinterpret_cast<FakeFabric::Queue*>(pair);
     FakeFabric::Device& device = device_of(pair->context);
+    if (attributes->qp_state == IBV_QPS_RTR && attributes->ah_attr.is_global == 0) {
+      const auto peer = fabric->queues_.find(attributes->dest_qp_num);
+      int flags = device.port_flags;
+      if (peer != fabric->queues_.end()) {
+        flags |= device_of(peer->second->pair.context).port_flags;
+      }
+      if ((flags & IBV_QPF_GRH_REQUIRED) != 0) return EINVAL;
+    }
     if (attributes->qp_state == IBV_QPS_RTR && device.connect_error != 0 &&
         device.failing_connects > 0) {
       --device.failing_connects;

@@ -41,6 +41,7 @@ class FakeFabric {
     std::size_t memory_bytes = SIZE_MAX; ///< bytes that can be registered, else ENOMEM
     /// Whether children of fork() lose registered memory, as with libibverbs on older kernels.
     bool hides_from_children = false;
+    std::uint8_t port_flags = 0; ///< flags of the port, such as IBV_QPF_GRH_REQUIRED
   };
   /// Failure of a write, as its completion reports it.
   struct Failure {

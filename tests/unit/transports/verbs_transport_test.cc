@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/unit/transports/verbs_transports.h"
@@ -33,6 +34,45 @@ PortAddress port_at(Fabric kind, std::uint8_t subnet, std::uint16_t rate, bool n
   made.gid[7] = subnet;
   return made;
 }
+
+/// Two ranks at a port of InfiniBand each, of which that of rank 0, or both, are virtual functions.
+class VerbsVirtualFunctions : public VerbsTransportTest,
+                              public ::testing::WithParamInterface<bool> {
+ protected:
+  VerbsVirtualFunctions() : VerbsTransportTest({port("fake0", true), port("fake1", GetParam())}) {
+    ::setenv("WHORL_IB_RAILS", "1", 1);
+  }
+  ~VerbsVirtualFunctions() override { ::unsetenv("WHORL_IB_RAILS"); }
+  static FakeFabric::Device port(const char* name, bool is_virtual) {
+    return {.name = name,
+            .link_layer = IBV_LINK_LAYER_INFINIBAND,
+            .lid = 17,
+            .gids = {make_gid(0, IBV_GID_TYPE_IB, "fe80::2")},
+            .port_flags = static_cast<std::uint8_t>(is_virtual ? IBV_QPF_GRH_REQUIRED : 0)};
+  }
+};
+
+TEST_P(VerbsVirtualFunctions, AreReachedWithGlobalHeaders) {
+  const std::uint64_t job = fresh_job();
+  EXPECT_EQ(failures_of(run_ranks(
+                2, Mode::kThreads,
+                [&](RankContext& context) {
+                  TransportKind at_own_port = kind();
+                  at_own_port.make = [&] {
+                    return std::make_unique<VerbsTransport>(
+                        VerbsPlace{.number = static_cast<std::uint32_t>(context.rank)}, &host);
+                  };
+                  Rig rig(context, at_own_port, job, {});
+                  const Status connected = rig.connect();
+                  ASSERT_TRUE(connected.ok()) << connected.message();
+                  const auto ports = dynamic_cast<VerbsTransport&>(rig.transport()).own_ports();
+                  ASSERT_EQ(ports.size(), 1U);
+                  EXPECT_EQ(ports[0].device->name, context.rank == 0 ? "fake0" : "fake1");
+                  context.barrier();
+                })),
+            "");
+}
+INSTANTIATE_TEST_SUITE_P(BothOrOne, VerbsVirtualFunctions, ::testing::Bool());
 
 TEST_F(VerbsTransportTest, ReachesPortsOfTheSameNetwork) {
   const VerbsTransport transport({}, &host);
