@@ -163,14 +163,18 @@ std::vector<int> nearest_nics(const Graph& graph, int node) {
   };
   prefer(rdma);
   prefer(real);
-  // Smaller is nearer. Where switches are stacked, so is the NIC behind fewer of them. A rate that
-  // is unknown counts as the lowest.
+  const int package = graph.above(node, NodeKind::kPackage);
+  // Smaller is nearer. Where packages have several NUMA nodes, so is a NIC at the same package;
+  // where switches are stacked, the one behind fewer of them. A rate that is unknown counts as the
+  // lowest.
   const auto rank = [&](int nic) {
     const Path path = find_path(graph, node, nic);
     const bool rated = graph.at(nic).up.known();
-    return std::make_tuple(path.path_class, graph.at(nic).down,
-                           path.path_class == PathClass::kPxb ? path.hops : 0,
-                           rated ? -path.bandwidth.gb_per_s : 0);
+    const int other = graph.above(nic, NodeKind::kPackage);
+    return std::make_tuple(
+        path.path_class, graph.at(nic).down,
+        path.path_class == PathClass::kSys && package >= 0 && other >= 0 && package != other,
+        path.path_class == PathClass::kPxb ? path.hops : 0, rated ? -path.bandwidth.gb_per_s : 0);
   };
   std::vector<int> nearest;
   for (const int nic : nics) {

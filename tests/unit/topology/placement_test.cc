@@ -57,6 +57,45 @@ Graph machine() {
   return graph;
 }
 
+/// Returns hwloc's XML of two packages of two NUMA nodes with one core each; the first node of each
+/// package has a NIC of 100 Gbit/s.
+std::string two_nodes_each() {
+  const auto nic = [](int number) {
+    const std::string bus = number == 0 ? "10" : "80";
+    return "<object type=\"Bridge\" gp_index=\"5" + bus +
+           "\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[" + bus + "-" + bus +
+           "]\"><object type=\"PCIDev\" gp_index=\"6" + bus + "\" pci_busid=\"0000:" + bus +
+           ":00.0\" pci_type=\"0207 [15b3:1021] [15b3:0055] 00\" pci_link_speed=\"31.5\">" +
+           "<object type=\"OSDev\" gp_index=\"7" + bus + "\" name=\"mlx5_" +
+           std::to_string(number) + "\" osdev_type=\"3\"><info name=\"Port1State\" value=\"4\"/>" +
+           "</object></object></object>";
+  };
+  const auto node = [&](int index) {
+    const std::string mask = std::to_string(1 << index), number = std::to_string(index);
+    return "<object type=\"Group\" cpuset=\"0x" + mask + "\" gp_index=\"2" + number +
+           "\"><object type=\"NUMANode\" os_index=\"" + number + "\" cpuset=\"0x" + mask +
+           "\" gp_index=\"3" + number + "\"/><object type=\"Core\" os_index=\"" + number +
+           "\" cpuset=\"0x" + mask + "\" gp_index=\"4" + number + "\"/>" +
+           (index % 2 == 0 ? nic(index / 2) : "") + "</object>";
+  };
+  const auto package = [&](int index) {
+    return "<object type=\"Package\" os_index=\"" + std::to_string(index) + "\" cpuset=\"0x" +
+           (index == 0 ? "3" : "c") + "\" gp_index=\"1" + std::to_string(index) + "\">" +
+           node(2 * index) + node(2 * index + 1) + "</object>";
+  };
+  return "<topology version=\"2.0\"><object type=\"Machine\" cpuset=\"0xf\" gp_index=\"1\">" +
+         package(0) + package(1) + "</object></topology>";
+}
+
+TEST(Placement, PrefersANicOfTheSamePackage) {
+  const Graph graph = read_machine(two_nodes_each());
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(find_near_rdma(graph, cpus("1")), Names{"mlx5_0"});
+  EXPECT_EQ(find_near_rdma(graph, cpus("2")), Names{"mlx5_0"});
+  EXPECT_EQ(find_near_rdma(graph, cpus("8")), Names{"mlx5_1"});
+  EXPECT_EQ(find_near_rdma(graph, cpus("f")), (Names{"mlx5_0", "mlx5_1"}));
+}
+
 TEST(Placement, IsThePartThatHoldsAllProcessingUnits) {
   const Graph graph = machine();
   EXPECT_EQ(find_placement(graph, cpus("1")), (Placement{.package = 0, .numa = 0, .cache = 0}));
