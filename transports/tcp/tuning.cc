@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <string_view>
 
+#include "base/log.h"
 #include "base/params.h"
 #include "base/printable.h"
 #include "base/system.h"
@@ -93,8 +95,25 @@ Status TcpTuning::finish(int socket) const {
                            fmt::format("WHORL_TCP_BUFFER_BYTES={} cannot be used: {}",
                                        buffer_bytes_, errno_text(result)));
     }
+    warn_if_cut(socket, option);
   }
   return {};
+}
+
+/// Warns once in a process, for each kind of buffer, if the kernel has made one smaller than asked
+/// for.
+void TcpTuning::warn_if_cut(int socket, int option) const {
+  int doubled = 0; // the kernel counts its own overhead, too
+  socklen_t size = sizeof doubled;
+  if (sys().getsockopt(socket, SOL_SOCKET, option, &doubled, &size) < 0) return;
+  static std::atomic<bool> warned_of_send{false}, warned_of_receive{false};
+  std::atomic<bool>& warned = option == SO_SNDBUF ? warned_of_send : warned_of_receive;
+  if (doubled / 2 >= buffer_bytes_ || warned.exchange(true, std::memory_order_relaxed)) return;
+  const char* const limit = option == SO_SNDBUF ? "net.core.wmem_max" : "net.core.rmem_max";
+  log(LogLevel::kWarn,
+      fmt::format("WHORL_TCP_BUFFER_BYTES={} is cut to {} by {}, and the system adapts the buffers "
+                  "no more; raise that with sysctl, or leave the variable out",
+                  buffer_bytes_, doubled / 2, limit));
 }
 
 } // namespace whorl

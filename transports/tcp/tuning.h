@@ -28,6 +28,8 @@ class TcpTuning {
   Status finish(int socket) const;
 
  private:
+  void warn_if_cut(int socket, int option) const;
+
   std::string congestion_;
   std::string for_long_paths_; ///< replacement of congestion_ there; empty: none
   int buffer_bytes_ = 0;       ///< 0: the system adapts the buffers

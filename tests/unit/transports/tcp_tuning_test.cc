@@ -28,8 +28,14 @@ class FakeSockets final : public System {
   std::uint32_t round_trip_us = 10;
   std::map<int, std::string> control; ///< control of each socket
   std::map<int, int> buffers;         ///< key: option
+  int largest_buffer = 212'992;       ///< net.core.rmem_max and wmem_max
 
   int getsockopt(int fd, int level, int option, void* value, socklen_t* size) noexcept override {
+    if (level == SOL_SOCKET && buffers.count(option) != 0) {
+      const int doubled = 2 * std::min(buffers[option], largest_buffer);
+      std::memcpy(value, &doubled, sizeof doubled);
+      return 0;
+    }
     if (level != IPPROTO_TCP) return -ENOPROTOOPT;
     if (option == TCP_CONGESTION) {
       const auto set = control.find(fd);
@@ -132,6 +138,22 @@ TEST_F(TcpTuningTest, BuffersAreSetWhereAskedForWithinBounds) {
     ASSERT_FALSE(refused.ok()) << bad;
     EXPECT_NE(std::string::npos, refused.status().message().find("WHORL_TCP_BUFFER_BYTES")) << bad;
   }
+}
+
+TEST_F(TcpTuningTest, WarnsOnceOfEachKindIfTheSystemCutsTheBuffers) {
+  ::setenv("WHORL_TCP_BUFFER_BYTES", "212992", 1);
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(tuning().finish(kSocket).ok());
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::setenv("WHORL_TCP_BUFFER_BYTES", "212993", 1);
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(tuning().finish(kSocket).ok());
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(text.find("WHORL_TCP_BUFFER_BYTES=212993 is cut to 212992 by net.core.wmem_max"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("net.core.rmem_max"), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
 }
 
 } // namespace
