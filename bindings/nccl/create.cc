@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "bindings/nccl/config.h"
-#include "bindings/nccl/place.h"
 #include "bindings/nccl/support.h"
 
 using namespace whorl_nccl; // NOLINT: joins the names of both libraries
@@ -34,7 +33,6 @@ whorlUniqueId inner(const ncclUniqueId& id) noexcept {
 
 ncclResult_t init(ncclComm_t* comm, int nranks, const ncclUniqueId& id, int rank,
                   const ncclConfig_t* config) noexcept {
-  find_driver();
   return report(whorlCommInitRankConfig(whorl_nccl::inner(comm), nranks, inner(id), rank,
                                         Options(config).get()));
 }
@@ -71,7 +69,6 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankConfig,
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankScalable,
                   (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds,
                    ncclConfig_t* config)) {
-  find_driver();
   return report(whorlCommInitRankScalable(inner(newcomm), nranks, myrank, nId,
                                           reinterpret_cast<whorlUniqueId*>(commIds),
                                           Options(config).get()));
@@ -79,7 +76,6 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitRankScalable,
 
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommInitAll,
                   (ncclComm_t * comm, int ndev, const int* devlist)) {
-  find_driver();
   ncclResult_t result = report(whorlCommInitAll(inner(comm), ndev, devlist));
   const int timeout_ms = default_config().timeoutMs;
   for (int i = 0; i < ndev && result == ncclSuccess && timeout_ms > 0; ++i) {
@@ -114,7 +110,6 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqu
 WHORL_NCCL_DEFINE(ncclResult_t, ncclCommGrow,
                   (ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank,
                    ncclComm_t* newcomm, ncclConfig_t* config)) {
-  find_driver();
   return report(whorlCommGrow(inner(comm), nRanks, reinterpret_cast<const whorlUniqueId*>(uniqueId),
                               rank, inner(newcomm), Options(config).get()));
 }

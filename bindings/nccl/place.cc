@@ -1,9 +1,11 @@
 #include "bindings/nccl/place.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <atomic>
 #include <initializer_list>
+#include <mutex>
 #include <type_traits>
 
 #include "bindings/nccl/support.h"
@@ -28,25 +30,43 @@ std::atomic<const Driver*> loaded{}; // release in find_driver(), acquire by all
 
 const Driver* driver() noexcept { return loaded.load(std::memory_order_acquire); }
 
-} // namespace
+/// Returns how many libraries this process has loaded so far; not 0.
+unsigned long long count_loads() noexcept {
+  unsigned long long loads = 0;
+  const auto first = [](dl_phdr_info* info, std::size_t, void* count) {
+    *static_cast<unsigned long long*>(count) = info->dlpi_adds;
+    return 1; // the number is the same for all
+  };
+  dl_iterate_phdr(first, &loads);
+  return loads;
+}
 
-void find_driver() noexcept {
-  static std::atomic_flag busy = ATOMIC_FLAG_INIT;
-  if (driver() != nullptr || busy.test_and_set(std::memory_order_acq_rel)) return;
-  if (driver() == nullptr) {
-    if (void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
-      const auto symbol = [&](const char* name, auto& out) {
-        out = reinterpret_cast<std::remove_reference_t<decltype(out)>>(dlsym(library, name));
-        return out != nullptr;
-      };
-      if (symbol("cuStreamSynchronize", the_driver.stream_synchronize) &&
-          symbol("cuCtxGetCurrent", the_driver.context_get_current)) {
-        loaded.store(&the_driver, std::memory_order_release); // pairs with acquire in driver()
-      }
+/// Returns the driver, or null if this process has not loaded it. A library that is not loaded is
+/// searched for in the file system, so only after others have been loaded.
+const Driver* find_driver() noexcept {
+  static constinit std::mutex mutex; // guard of the_driver, and of looked_at for writing
+  static constinit std::atomic<unsigned long long> looked_at{0};
+  if (const Driver* const found = driver()) return found;
+  const unsigned long long loads = count_loads();
+  if (loads == looked_at.load(std::memory_order_relaxed)) return nullptr;
+  const std::lock_guard lock(mutex);
+  if (const Driver* const found = driver()) return found;
+  if (void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
+    const auto symbol = [&](const char* name, auto& out) {
+      out = reinterpret_cast<std::remove_reference_t<decltype(out)>>(dlsym(library, name));
+      return out != nullptr;
+    };
+    if (symbol("cuStreamSynchronize", the_driver.stream_synchronize) &&
+        symbol("cuCtxGetCurrent", the_driver.context_get_current)) {
+      loaded.store(&the_driver, std::memory_order_release); // pairs with acquire in driver()
+      return &the_driver;
     }
   }
-  busy.clear(std::memory_order_release); // pairs with the acquire half of test_and_set above
+  looked_at.store(loads, std::memory_order_relaxed);
+  return nullptr;
 }
+
+} // namespace
 
 Place place_of(const void* pointer) noexcept {
   whorlMemoryKind_t kind = whorlMemoryHost;
@@ -64,10 +84,10 @@ ncclResult_t check_device(const char* function, const char* argument) noexcept {
 }
 
 bool has_context() noexcept {
-  find_driver();
+  const Driver* const cuda = find_driver();
   void* context = nullptr;
   int supported = 0;
-  return driver() != nullptr && driver()->context_get_current(&context) == kCudaSuccess &&
+  return cuda != nullptr && cuda->context_get_current(&context) == kCudaSuccess &&
          context != nullptr && whorlDeviceSupport(&supported) == whorlSuccess && supported != 0;
 }
 
@@ -76,7 +96,7 @@ ncclResult_t prepare(const char* function, const void* sendbuff, const void* rec
   // In whorl, a null stream means a blocking call; in NCCL it is the default stream.
   void* const same = stream != nullptr ? static_cast<void*>(stream) : kLegacyStream;
   *queue = nullptr;
-  const Driver* const cuda = driver();
+  const Driver* const cuda = find_driver();
   if (cuda == nullptr) return ncclSuccess;
   if (count == 0 && has_context()) { // for any pointers: the call may be part of a graph
     *queue = same;

@@ -3,14 +3,11 @@
 #include "bindings/nccl/abi.h"
 
 // Location of buffers. No other file decides between host and device memory. The build does not
-// need CUDA: the driver is used if the program has loaded it.
+// need CUDA: the driver is used from when the program has loaded it, before or after it makes a
+// communicator.
 namespace whorl_nccl {
 
 enum class Place { kHost, kDevice };
-
-/// Looks for the CUDA driver in this process. Called when a communicator is made: a program that
-/// has device memory or streams has loaded the driver by then. Thread-safe.
-void find_driver() noexcept;
 
 /// Returns where `pointer` points to. Pinned and managed memory counts as the host's. NULL is host.
 Place place_of(const void* pointer) noexcept;
@@ -19,7 +16,7 @@ Place place_of(const void* pointer) noexcept;
 /// the buffer.
 ncclResult_t check_device(const char* function, const char* argument) noexcept;
 
-/// Returns whether the calling thread has a device that whorl can use. Looks for the driver.
+/// Returns whether the calling thread has a device that whorl can use.
 bool has_context() noexcept;
 
 /// Prepares an operation. With a buffer in device memory, or without elements in a thread that has

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""usage: places_test.py LIBRARY DRIVER: tests calls with device memory and streams.
+"""usage: places_test.py LIBRARY DRIVER [late]: tests calls with device memory and streams.
 
-DRIVER is a library that stands for libcuda.so.1, see fake_driver.c."""
+DRIVER is a library that stands for libcuda.so.1, see fake_driver.c. With "late" it is loaded only after the
+communicator has been made and used."""
 import ctypes
 import sys
 
@@ -11,10 +12,18 @@ from rank import INVALID_ARGUMENT, expect, fails
 UNHANDLED_CUDA_ERROR = 1
 
 
-def main() -> None:
-    """Tests with one rank, which is enough."""
+def load_driver() -> ctypes.CDLL:
+    """Makes this process one that uses a device."""
     driver = ctypes.CDLL(sys.argv[2])
     driver.fakeSetDeviceMemory.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return driver
+
+
+def main() -> None:
+    """Tests with one rank, which is enough."""
+    late = sys.argv[3:] == ["late"]
+    if not late:
+        driver = load_driver()
     nccl, comm, unique_id = Library(sys.argv[1]), Comm(), UniqueId()
     nccl.ncclGetUniqueId(ctypes.byref(unique_id))
     nccl.ncclCommInitRank(ctypes.byref(comm), 1, unique_id, 0)
@@ -27,6 +36,8 @@ def main() -> None:
 
     reduce(host, out)
     expect(list(out), [1, 2, 3, 4], "host memory")
+    if late:
+        driver = load_driver()
     expect(driver.fakeSynchronized(), 0, "without a context there is nothing to wait for")
 
     driver.fakeSetDeviceMemory(device, ctypes.sizeof(device), 0)
