@@ -123,10 +123,16 @@ Status check_stream(const char* function, void* argument, std::shared_ptr<Stream
 
 Status find_device_stream(const char* function, const whorlComm& handle, void* argument,
                           const Request& request, std::shared_ptr<Stream>& stream) {
-  if (stream != nullptr || !devices_possible()) return {};
+  if (!devices_possible() || (stream != nullptr && stream->device())) return {};
   const Communicator& communicator = *handle.communicator;
   const void* const buffer = device_buffer(request, communicator.rank(), communicator.nranks());
   if (buffer == nullptr) return {};
+  if (stream != nullptr) {
+    return invalid(
+        function,
+        "stream is one of whorlStreamCreate(), which is for host memory, but a buffer or "
+        "the factor of the operator is memory of a device; pass a cudaStream_t");
+  }
   auto device = device_stream(argument, buffer);
   if (!device.ok()) return device.status().with_context(function);
   stream = *std::move(device);

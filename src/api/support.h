@@ -57,7 +57,8 @@ whorlResult_t call_plain(const RawCall& raw, whorlComm* handle, void* stream) no
 /// a device in a thread whose current context has no such stream.
 Status check_stream(const char* function, void* argument, std::shared_ptr<Stream>& stream);
 /// Finds the default stream of the device on which the request has buffers, if check_stream() has
-/// found no stream; `argument` says which kind of default stream.
+/// found no stream; `argument` says which kind of default stream. Refuses a stream of the host
+/// then.
 Status find_device_stream(const char* function, const whorlComm& handle, void* argument,
                           const Request& request, std::shared_ptr<Stream>& stream);
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <string>
@@ -195,6 +196,35 @@ TEST(DeviceOperators, TheFactorOfAScaledSumMayBeOnTheDevice) {
     whorlRedOpDestroy(op, comm);
     return got == std::vector<float>(50, 12.0f) ? "" : "got " + std::to_string(got[0]);
   });
+}
+
+TEST(DeviceOperators, TheFactorMayBeOnTheDeviceWhereTheBuffersAreNot) {
+  const DeviceContext context;
+  ThreadWorld world(1);
+  const DeviceCopy factor(std::vector<float>{3.0f}, nullptr);
+  whorlRedOp_t op = whorlSum;
+  ASSERT_EQ(
+      whorlRedOpCreatePreMulSum(&op, factor.data(), whorlFloat32, whorlScalarDevice, world.comm(0)),
+      whorlSuccess);
+  void* pinned = nullptr;
+  ASSERT_EQ(cuMemHostAlloc(&pinned, 50 * sizeof(float), 0), CUDA_SUCCESS);
+  std::vector<float> pageable(50);
+  for (float* const values : {pageable.data(), static_cast<float*>(pinned)}) {
+    std::fill_n(values, 50, 2.0f);
+    EXPECT_EQ(whorlAllReduce(values, values, 50, whorlFloat32, op, world.comm(0), nullptr),
+              whorlSuccess)
+        << whorlGetLastError(world.comm(0));
+    EXPECT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(std::vector<float>(values, values + 50), std::vector<float>(50, 6.0f));
+  }
+  whorlStream_t of_host = nullptr;
+  ASSERT_EQ(whorlStreamCreate(&of_host), whorlSuccess);
+  EXPECT_EQ(whorlAllReduce(pinned, pinned, 50, whorlFloat32, op, world.comm(0), of_host),
+            whorlInvalidArgument);
+  EXPECT_THAT(whorlGetLastError(world.comm(0)), HasSubstr("factor of the operator"));
+  EXPECT_EQ(whorlStreamDestroy(of_host), whorlSuccess);
+  EXPECT_EQ(whorlRedOpDestroy(op, world.comm(0)), whorlSuccess);
+  EXPECT_EQ(cuMemFreeHost(pinned), CUDA_SUCCESS);
 }
 
 TEST(DeviceMemory, IsAllocatedWhereTheThreadComputes) {

@@ -95,6 +95,9 @@ Status device_fault() { return gpu::current_fault(); }
 
 const void* device_buffer(const Request& request, int rank, int nranks) noexcept {
   if (!devices_possible()) return nullptr;
+  if (request.scaled && request.scalar_source != nullptr && is_device(request.scalar_source)) {
+    return request.scalar_source;
+  }
   if (request.blocks != nullptr) {
     for (const auto* const blocks : {&request.blocks->sends, &request.blocks->receives}) {
       for (const Blocks::Block& block : *blocks) {

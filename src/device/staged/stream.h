@@ -15,8 +15,8 @@ bool devices_possible() noexcept;
 /// Returns a sentence that says why devices_possible() is false.
 std::string why_no_devices();
 
-/// Returns a buffer of a rank's request that is in memory which the host cannot reach; null if the
-/// request has no such buffer.
+/// Returns a buffer of a rank's request, or the factor of its premultiplied sum, that is in memory
+/// which the host cannot reach; null if the request has none.
 const void* device_buffer(const Request& request, int rank, int nranks) noexcept;
 
 /// Returns whether `handle` is a default stream while the calling thread has no current context.
