@@ -1,8 +1,9 @@
 // Collectives, transfers, operators.
 //
-// A stream orders work on a device. An operation on device memory is queued in the stream. An
-// operation on host memory first waits for the work in the stream, then runs at once: it is
-// complete when the call returns, or in a group when the outermost ncclGroupEnd() returns.
+// A stream orders work on a device. An operation on device memory, or with a factor in device
+// memory, is queued in the stream. Another operation on host memory first waits for the work in the
+// stream, then runs at once: it is complete when the call returns, or in a group when the outermost
+// ncclGroupEnd() returns.
 #include "bindings/nccl/numbers.h"
 #include "bindings/nccl/place.h"
 #include "bindings/nccl/support.h"
@@ -45,6 +46,10 @@ ncclResult_t reduce_on_stream(const char* function, const void* sendbuff, const 
                               cudaStream_t stream, Issue&& issue) noexcept {
   const auto known = inner_operator(op);
   if (!known) return no_operator(function, op);
+  if (has_factor_on_device(op)) {
+    const auto type = inner_type(datatype);
+    return type ? report(issue(*type, *known, inner(stream))) : no_type(function, datatype);
+  }
   return on_stream(function, sendbuff, recvbuff, count, datatype, stream,
                    [&](whorlDataType_t type, void* queue) { return issue(type, *known, queue); });
 }
@@ -158,7 +163,8 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclRedOpCreatePreMulSum,
                   (ncclRedOp_t * op, void* scalar, ncclDataType_t datatype,
                    ncclScalarResidence_t residence, ncclComm_t comm)) {
   if (op == nullptr) return fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum: op is NULL");
-  if (residence == ncclScalarDevice && place_of(scalar) == Place::kDevice) {
+  const bool on_device = residence == ncclScalarDevice && place_of(scalar) == Place::kDevice;
+  if (on_device) {
     if (const ncclResult_t usable = check_device("ncclRedOpCreatePreMulSum", "scalar");
         usable != ncclSuccess) {
       return usable;
@@ -169,7 +175,8 @@ WHORL_NCCL_DEFINE(ncclResult_t, ncclRedOpCreatePreMulSum,
   whorlRedOp_t made = whorlSum;
   const ncclResult_t result = report(whorlRedOpCreatePreMulSum(
       &made, scalar, *type, static_cast<whorlScalarResidence_t>(residence), inner(comm)));
-  if (result == ncclSuccess) *op = static_cast<ncclRedOp_t>(made);
+  if (result == ncclSuccess)
+    *op = static_cast<ncclRedOp_t>(made | (on_device ? kFactorOnDevice : 0));
   return result;
 }
 

@@ -7,7 +7,8 @@
 
 // Translation of the numbers of datatypes and operators. whorl has some that NCCL lacks, so each
 // number of NCCL is translated or range-checked, and a number that NCCL does not define never
-// yields one of whorl's own. Operators that a program makes keep their number.
+// yields one of whorl's own. Operators that a program makes keep their number, with kFactorOnDevice
+// where that applies.
 //
 //   operators   0 … 4      5 … WHORL_FIRST_USER_OP-1    WHORL_FIRST_USER_OP …
 //               built in   none                         made by ncclRedOpCreatePreMulSum()
@@ -36,6 +37,12 @@ inline std::optional<whorlDataType_t> inner_type(ncclDataType_t type) noexcept {
   return static_cast<whorlDataType_t>(number);
 }
 
+/// Bit in the numbers of operators whose factor is in device memory.
+inline constexpr int kFactorOnDevice = 1 << 30;
+inline bool has_factor_on_device(ncclRedOp_t op) noexcept {
+  return static_cast<int>(op) > kFactorOnDevice;
+}
+
 /// Returns whorl's operator, or nullopt if the number cannot be one of NCCL's.
 inline std::optional<whorlRedOp_t> inner_operator(ncclRedOp_t op) noexcept {
   switch (static_cast<int>(op)) {
@@ -52,8 +59,11 @@ inline std::optional<whorlRedOp_t> inner_operator(ncclRedOp_t op) noexcept {
     default:
       break;
   }
-  if (static_cast<int>(op) < WHORL_FIRST_USER_OP) return std::nullopt;
-  return static_cast<whorlRedOp_t>(op);
+  const int made = static_cast<int>(op) & ~kFactorOnDevice;
+  if (static_cast<int>(op) < 0 || made < WHORL_FIRST_USER_OP || op == ncclMaxRedOp) {
+    return std::nullopt;
+  }
+  return static_cast<whorlRedOp_t>(made);
 }
 
 } // namespace whorl_nccl

@@ -13,9 +13,8 @@
 namespace whorl_nccl {
 namespace {
 
-// Constants of the CUDA driver's interface.
+// Constant of the CUDA driver's interface.
 constexpr int kCudaSuccess = 0;
-void* const kLegacyStream = reinterpret_cast<void*>(1);
 
 using StreamSynchronize = int (*)(cudaStream_t stream);
 using ContextGetCurrent = int (*)(void** context);
@@ -93,13 +92,11 @@ bool has_context() noexcept {
 
 ncclResult_t prepare(const char* function, const void* sendbuff, const void* recvbuff, size_t count,
                      cudaStream_t stream, void** queue) noexcept {
-  // In whorl, a null stream means a blocking call; in NCCL it is the default stream.
-  void* const same = stream != nullptr ? static_cast<void*>(stream) : kLegacyStream;
   *queue = nullptr;
   const Driver* const cuda = find_driver();
   if (cuda == nullptr) return ncclSuccess;
   if (count == 0 && has_context()) { // for any pointers: the call may be part of a graph
-    *queue = same;
+    *queue = inner(stream);
     return ncclSuccess;
   }
   for (const void* const pointer : {sendbuff, recvbuff}) {
@@ -109,7 +106,7 @@ ncclResult_t prepare(const char* function, const void* sendbuff, const void* rec
         usable != ncclSuccess) {
       return usable;
     }
-    *queue = same;
+    *queue = inner(stream);
     return ncclSuccess;
   }
   void* context = nullptr;

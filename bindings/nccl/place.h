@@ -19,6 +19,13 @@ ncclResult_t check_device(const char* function, const char* argument) noexcept;
 /// Returns whether the calling thread has a device that whorl can use.
 bool has_context() noexcept;
 
+/// Returns what whorl takes for a stream: in whorl null means a blocking call, in NCCL the default
+/// stream.
+inline void* inner(cudaStream_t stream) noexcept {
+  void* const legacy = reinterpret_cast<void*>(1); // a constant of the CUDA driver's interface
+  return stream != nullptr ? static_cast<void*>(stream) : legacy;
+}
+
 /// Prepares an operation. With a buffer in device memory, or without elements in a thread that has
 /// a device, `*queue` becomes the stream to issue it on. For host memory `*queue` becomes null, and
 /// the function waits for the work queued on `stream`. Returns ncclSuccess, or an error that has

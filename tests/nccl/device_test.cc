@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <thread>
 #include <vector>
 
@@ -143,6 +144,35 @@ TEST(NcclDevice, OneThreadHasAllRanksOnTheDefaultStream) {
   ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
   EXPECT_EQ(a.read<double>(nullptr), std::vector<double>(10, 1.5));
   EXPECT_EQ(b.read<double>(nullptr), std::vector<double>(10, 1.5));
+}
+
+// Checks an operation whose buffers are on the host, but not its factor: it is in the call's
+// stream, not in the default stream.
+TEST(NcclDevice, AFactorOnTheDeviceIsUsedInTheStream) {
+  const DeviceContext context;
+  World world(1);
+  const DeviceQueue stream;
+  const DeviceCopy factor(std::vector<float>{3.0f}, stream.get());
+  const DeviceCopy word(std::vector<std::uint32_t>{0}, stream.get());
+  void* pinned = nullptr;
+  ASSERT_EQ(cuMemHostAlloc(&pinned, sizeof(float), 0), CUDA_SUCCESS);
+  auto& value = *static_cast<float*>(pinned);
+  value = 2.0f;
+  ncclRedOp_t op = ncclSum;
+  ASSERT_EQ(
+      ncclRedOpCreatePreMulSum(&op, factor.data(), ncclFloat32, ncclScalarDevice, world.comm(0)),
+      ncclSuccess);
+  const auto at = reinterpret_cast<CUdeviceptr>(word.data());
+  ASSERT_EQ(cuStreamWaitValue32(nullptr, at, 1, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
+  EXPECT_EQ(ncclAllReduce(pinned, pinned, 1, ncclFloat32, op, world.comm(0), runtime(stream.get())),
+            ncclSuccess)
+      << ncclGetLastError(world.comm(0));
+  stream.synchronize();
+  EXPECT_EQ(value, 6.0f);
+  ASSERT_EQ(cuStreamWriteValue32(stream.get(), at, 1, CU_STREAM_WRITE_VALUE_DEFAULT), CUDA_SUCCESS);
+  EXPECT_EQ(ncclRedOpDestroy(op, world.comm(0)), ncclSuccess);
+  EXPECT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFreeHost(pinned), CUDA_SUCCESS);
 }
 
 TEST(NcclDevice, AllocatesWhereTheProgramComputes) {
