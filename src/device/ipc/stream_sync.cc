@@ -268,9 +268,11 @@ void StreamSync::open_until_passed(std::uint64_t epoch) noexcept {
       },
       kNoTimeout, never_set, waiter));
   // A kernel of another rank that had begun may still use this rank's memory. The wait has a limit,
-  // because a dead rank does not pass.
+  // one for all operations that are queued, because a dead rank does not pass.
+  const std::uint64_t now_ns = sys().now_ns();
+  if (kernels_end_ns_ == 0) kernels_end_ns_ = now_ns + kKernelTimeoutNs;
   WaitPolicy policy = kNoTimeout;
-  policy.timeout_ns = kKernelTimeoutNs;
+  policy.timeout_ns = kernels_end_ns_ > now_ns ? kernels_end_ns_ - now_ns : 0;
   static_cast<void>(wait_until(
       [&] {
         open(epoch);

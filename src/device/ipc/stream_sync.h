@@ -136,6 +136,10 @@ class StreamSync {
   std::uint64_t queued_;
   std::uint64_t last_stream_ = 0; ///< id of the stream of the last operation
 
+  /// Time at which kernels that had begun before the failure have ended; 0: no failure. Of the
+  /// watching thread.
+  std::uint64_t kernels_end_ns_ = 0;
+
   std::thread thread_; ///< watching thread, started by the first operation
   std::mutex mutex_;
   std::deque<Watched> watched_;

@@ -131,6 +131,18 @@ TEST_F(StreamSyncTest, AFailureLetsAllStreamsGoOn) {
   EXPECT_TRUE(board.stop_words().is_set());
 }
 
+// Checks that the time for which kernels of other ranks may still run is counted once.
+TEST_F(StreamSyncTest, AFailureWithManyOperationsQueuedEndsSoon) {
+  const SharedState board({ranks_[0].memory.data(), ranks_[0].memory.size()}, 2);
+  queue(0, 50);
+  board.barrier(1).queued.store(kStart + 50); // of a rank that has died, whose words stay behind
+  comm_error_.set(Status::error(Code::kRemoteError, "enough"));
+  const auto begin = std::chrono::steady_clock::now();
+  ranks_[0].barriers.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  ranks_[0].stream.synchronize();
+}
+
 // Checks that a rank that cannot queue its barrier does not leave the others waiting for it.
 TEST_F(StreamSyncTest, ABarrierThatCannotBeQueuedEndsTheCommunicator) {
   if (!test::device_is_pretended()) GTEST_SKIP() << "a real driver";
