@@ -100,6 +100,7 @@ std::uint64_t LocalDeviceGroup::post(int rank, const Request& request, Stream* s
   mine.timeout_ns = timeout_ns;
   if (const auto device = stream != nullptr ? stream->device() : std::nullopt) {
     mine.stream = static_cast<CUstream>(device->stream);
+    if (mine.stream == CU_STREAM_PER_THREAD) mine.thread = pthread_self();
     mine.context = static_cast<CUcontext>(device->context);
     mine.on_device = may_go_on_device(rank, request, mine.context);
     if (mine.on_device) mine.error = record_ready(mine);
@@ -144,7 +145,12 @@ Status LocalDeviceGroup::prepare_fused(Operation& operation) {
 DevicePath LocalDeviceGroup::path_of(const std::vector<Post>& posts) {
   const auto all = [&](auto&& holds) { return std::all_of(posts.begin(), posts.end(), holds); };
   const bool one_context = all([&](const Post& post) { return post.context == posts[0].context; });
-  const bool on_device = all([](const Post& post) { return post.on_device; });
+  // The calling thread queues an operation of the device for all ranks; the host's are queued by
+  // the thread of each.
+  const auto here = [](const Post& post) {
+    return !post.thread || pthread_equal(*post.thread, pthread_self()) != 0;
+  };
+  const bool on_device = all([&](const Post& post) { return post.on_device && here(post); });
   if (on_device && !one_context) several_contexts_.store(true, std::memory_order_relaxed);
   return choose_device_path(
       {.on_device = on_device,
@@ -239,12 +245,17 @@ Status LocalDeviceGroup::failure() {
 /// captured.
 Status LocalDeviceGroup::check_captures(const std::vector<Post>& posts) const {
   for (std::size_t rank = 0; rank < posts.size(); ++rank) {
-    if (!posts[rank].on_device) continue;
-    if (Status refused = refuse_capture(posts[rank].stream, posts[rank].context); !refused.ok()) {
+    const Post& post = posts[rank];
+    if (!post.on_device) continue;
+    const Status refused = !post.thread ? refuse_capture(post.stream, post.context)
+                           : post.captured
+                               ? Status::error(Code::kInvalidUsage, std::string(kNotForGraphs))
+                               : post.error;
+    if (!refused.ok()) {
       return refused.with_context(
-          fmt::format("{} in {}, where not all ranks have their buffers on "
-                      "one device",
-                      names_[rank], describe(posts[rank].request)));
+          fmt::format("{} in {}, where not all ranks have their buffers on one device, or their "
+                      "streams are cudaStreamPerThread of different threads",
+                      names_[rank], describe(post.request)));
     }
   }
   return {};

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,6 +62,8 @@ class LocalDeviceGroup final : public DeviceGroup {
     bool made = false;
     Request request;
     CUstream stream = nullptr; ///< the device's stream of the call; null for a call on the host
+    /// Thread of the call, if `stream` means a different stream in each thread.
+    std::optional<pthread_t> thread;
     CUcontext context = nullptr;
     CUevent ready = nullptr; ///< the point of the stream at which the post was made
     bool captured = false;   ///< whether the stream is being captured into a graph

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/device.h"
@@ -32,8 +34,8 @@ class Barrier {
   }
   Barrier(const Barrier&) = delete;
   Barrier& operator=(const Barrier&) = delete;
-  void hold(const DeviceQueue& stream) const {
-    EXPECT_EQ(cuStreamWaitValue32(stream.get(), word_, 1, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
+  void hold(CUstream stream) const {
+    EXPECT_EQ(cuStreamWaitValue32(stream, word_, 1, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
   }
   void open() const {
     EXPECT_EQ(cuStreamWriteValue32(opener_.get(), word_, 1, CU_STREAM_WRITE_VALUE_DEFAULT),
@@ -64,7 +66,7 @@ TEST(DeviceGroupCalls, WaitForTheirOwnStreams) {
   const DeviceCopy late(std::vector<float>(kCount, 1.0f), ranks[0].held.get());
   const Barrier barrier;
   // The first call's input is late; the second call does not depend on it.
-  barrier.hold(ranks[0].held);
+  barrier.hold(ranks[0].held.get());
   ASSERT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(ranks[0].first.data()),
                           reinterpret_cast<CUdeviceptr>(late.data()), kCount * sizeof(float),
                           ranks[0].held.get()),
@@ -83,6 +85,81 @@ TEST(DeviceGroupCalls, WaitForTheirOwnStreams) {
   for (const Rank& rank : ranks) {
     EXPECT_EQ(rank.first.read<float>(rank.held.get()), std::vector<float>(kCount, 1.0f));
   }
+}
+
+TEST(DeviceGroupCalls, InStreamsOfSeveralThreadsWaitForAll) {
+  constexpr std::size_t kCount = 100;
+  const DeviceContext context;
+  ThreadWorld world(2);
+  const DeviceCopy late(std::vector<float>(kCount, 1.0f), nullptr);
+  const DeviceCopy values[] = {{std::vector<float>(kCount, 0.0f), nullptr},
+                               {std::vector<float>(kCount, 2.0f), nullptr}};
+  const Barrier barrier;
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const CUstream stream = CU_STREAM_PER_THREAD;
+    const DeviceCopy& mine = values[rank];
+    if (rank == 0) {
+      barrier.hold(stream);
+      EXPECT_EQ(
+          cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(mine.data()),
+                        reinterpret_cast<CUdeviceptr>(late.data()), kCount * sizeof(float), stream),
+          CUDA_SUCCESS);
+    } else { // so that this rank's thread is the one that decides
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    const auto result =
+        whorlAllReduce(mine.data(), mine.data(), kCount, whorlFloat32, whorlSum, comm, stream);
+    if (result != whorlSuccess) return failure(result, comm);
+    if (rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20)); // for a kernel that does not wait
+      barrier.open();
+    }
+    return mine.read<float>(stream) == std::vector<float>(kCount, 3.0f) ? "" : "wrong values";
+  });
+}
+
+TEST(DeviceGroupCalls, InTheStreamOfOneThreadAreOfTheDevice) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const DeviceContext context;
+  const ThreadWorld world(2);
+  const CUstream stream = CU_STREAM_PER_THREAD;
+  const DeviceCopy a(std::vector<float>(10, 1.0f), stream), b(std::vector<float>(10, 2.0f), stream);
+  const long before = launches();
+  whorlGroupStart();
+  for (const int rank : {0, 1}) {
+    void* const values = rank == 0 ? a.data() : b.data();
+    EXPECT_EQ(whorlAllReduce(values, values, 10, whorlFloat32, whorlSum, world.comm(rank), stream),
+              whorlSuccess);
+  }
+  ASSERT_EQ(whorlGroupEnd(), whorlSuccess) << whorlGetLastError(nullptr);
+  EXPECT_EQ(b.read<float>(stream), std::vector<float>(10, 3.0f));
+  EXPECT_GT(launches(), before);
+}
+
+TEST(DeviceGroupCalls, InACapturedStreamOfAnotherThreadAreRefused) {
+  const DeviceContext context;
+  ThreadWorld world(2);
+  const DeviceCopy values[] = {{std::vector<float>(10), nullptr},
+                               {std::vector<float>(10), nullptr}};
+  world.each([&](int rank, whorlComm_t comm) -> std::string {
+    const DeviceContext own;
+    const CUstream stream = CU_STREAM_PER_THREAD;
+    const auto call = [&] {
+      EXPECT_EQ(whorlAllReduce(values[rank].data(), values[rank].data(), 10, whorlFloat32, whorlSum,
+                               comm, stream),
+                whorlInvalidUsage);
+      EXPECT_THAT(whorlGetLastError(comm), StartsWith("rank 0"));
+      EXPECT_THAT(whorlGetLastError(comm), HasSubstr("cudaStreamPerThread of different threads"));
+    };
+    if (rank == 0) {
+      const DeviceGraph graph(stream, call, CU_STREAM_CAPTURE_MODE_RELAXED);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      call();
+    }
+    return {};
+  });
 }
 
 TEST(DeviceGroupCalls, OfRanksOfWhichOneIsCapturedAreRefused) {
