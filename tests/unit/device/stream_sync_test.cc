@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
 
 #include "base/shm_segment.h"
+#include "gpu/driver.h"
 #include "tests/support/device.h"
 #include "tests/support/pretended_device.h"
 #include "tests/support/thread_world.h"
@@ -129,6 +131,49 @@ TEST_F(StreamSyncTest, AFailureLetsAllStreamsGoOn) {
   EXPECT_EQ(passed(0), 70U);
   const SharedState board({ranks_[0].memory.data(), ranks_[0].memory.size()}, 2);
   EXPECT_TRUE(board.stop_words().is_set());
+}
+
+// Checks that a rank that times out just after another one, which has opened the barriers, does not
+// report what the opened words say.
+TEST_F(StreamSyncTest, TheReasonIsThatOfTheRankThatFailedFirst) {
+  using namespace std::chrono_literals;
+  std::uint32_t* word = nullptr; // holds the stream between the barriers
+  ASSERT_EQ(cuMemHostAlloc(reinterpret_cast<void**>(&word), sizeof *word, 0), CUDA_SUCCESS);
+  const std::atomic_ref held(*word);
+  held = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  watch_.look_at_peers = [&] { // the reason comes after the timeout
+    if (std::chrono::steady_clock::now() - begin < 500ms) return;
+    comm_error_.set(Status::error(Code::kRemoteError, "the reason"));
+  };
+  const CUstream stream = ranks_[0].stream.get();
+  const auto hold = [&] {
+    return gpu::check(cuStreamWaitValue32(stream, reinterpret_cast<CUdeviceptr>(word), 1,
+                                          CU_STREAM_WAIT_VALUE_GEQ),
+                      "cuStreamWaitValue32");
+  };
+  ASSERT_EQ(ranks_[0]
+                .barriers
+                ->pass({.stream = stream,
+                        .stream_id = 1,
+                        .work = Work::kLeader,
+                        .timeout_ns = 200'000'000,
+                        .call = {}},
+                       hold)
+                .message(),
+            "");
+  const SharedState board({ranks_[0].memory.data(), ranks_[0].memory.size()}, 2);
+  board.stop_words().set(); // what a rank does that fails
+  for (int rank = 0; rank < 2; ++rank) {
+    board.barrier(rank).ready.store(kStart + (1U << 30));
+    board.barrier(rank).done.store(kStart + (1U << 30));
+  }
+  while (!comm_error_.is_set()) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(comm_error_.status().message(), "the reason");
+  held = 1;
+  ranks_[0].stream.synchronize();
+  ranks_[0].barriers.reset();
+  EXPECT_EQ(cuMemFreeHost(word), CUDA_SUCCESS);
 }
 
 // Checks that the time for which kernels of other ranks may still run is counted once.
