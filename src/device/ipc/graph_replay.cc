@@ -83,6 +83,7 @@ Status DeviceReplays::capture(const StreamSync::Operation& operation, const Capt
   const auto number = static_cast<std::uint32_t>(++captured_);
   {
     const std::lock_guard lock(mutex_);
+    forget_gone();
     operations_.push_back({captured_, operation.timeout_ns, operation.call, gone_});
   }
   WHORL_TRY(count(operation.stream));
@@ -116,7 +117,7 @@ void DeviceReplays::hold(const Capture& capture) {
   // destroyed.
   const auto set_gone = [](void* gone) {
     const std::unique_ptr<Gone> own(static_cast<Gone*>(gone));
-    (*own)->store(true, std::memory_order_release); // pairs with the load of released()
+    (*own)->store(true, std::memory_order_release); // pairs with the load of forget_gone()
   };
   auto own = std::make_unique<Gone>(gone_);
   CUuserObject object = nullptr;
@@ -179,11 +180,16 @@ Status DeviceReplays::leave(const StreamSync::Operation& operation, std::uint32_
   return batch.queue(operation.stream);
 }
 
-std::uint64_t DeviceReplays::released() {
-  const std::lock_guard lock(mutex_);
+/// Forgets operations whose graphs have been destroyed. The caller holds the mutex.
+void DeviceReplays::forget_gone() {
   std::erase_if(operations_, [](const Captured& operation) {
     return operation.gone->load(std::memory_order_acquire); // pairs with the store of hold()
   });
+}
+
+std::uint64_t DeviceReplays::released() {
+  const std::lock_guard lock(mutex_);
+  forget_gone();
   return operations_.empty() ? next() : operations_.front().number;
 }
 

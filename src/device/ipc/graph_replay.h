@@ -70,6 +70,11 @@ class DeviceReplays {
   /// Returns the number of the first captured operation whose graph, or an executable or a clone of
   /// it, may still exist.
   std::uint64_t released();
+  /// Returns the number of captured operations that are kept because their graphs may still exist.
+  std::size_t kept() const {
+    const std::lock_guard lock(mutex_);
+    return operations_.size();
+  }
   /// Waits until this rank's streams are in no captured operation, or the communicator has failed.
   void flush() const noexcept;
   /// Waits until this rank's streams are in no captured operation and, if the communicator has
@@ -97,6 +102,7 @@ class DeviceReplays {
   Status leave(const StreamSync::Operation& operation, std::uint32_t number) const;
   Status follow(const StreamSync::Operation& operation, const Capture& capture);
   void hold(const Capture& capture);
+  void forget_gone();
   void watch_all();
   void look();
   void poll_failures();
