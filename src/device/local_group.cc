@@ -54,10 +54,11 @@ Status LocalDeviceGroup::record_ready(Post& post) {
   const gpu::ContextGuard guard(post.context);
   {
     const std::lock_guard lock(mutex_);
-    std::vector<CUevent>& idle = idle_events_[post.context];
-    if (!idle.empty()) {
-      post.ready = idle.back();
-      idle.pop_back();
+    Events& idle = idle_events_[post.context];
+    if (idle.context_id == 0) idle.context_id = gpu::id_of(post.context);
+    if (!idle.all.empty()) {
+      post.ready = idle.all.back();
+      idle.all.pop_back();
     }
   }
   if (post.ready == nullptr) WHORL_CUDA_TRY(cuEventCreate(&post.ready, CU_EVENT_DISABLE_TIMING));
@@ -71,7 +72,7 @@ Status LocalDeviceGroup::record_ready(Post& post) {
 /// wait is not affected by a later record of its event. The caller holds the mutex.
 void LocalDeviceGroup::give_back_events(Operation& operation) {
   for (Post& post : operation.posts) {
-    if (post.ready != nullptr) idle_events_[post.context].push_back(post.ready);
+    if (post.ready != nullptr) idle_events_[post.context].all.push_back(post.ready);
     post.ready = nullptr;
   }
 }
@@ -109,7 +110,7 @@ std::uint64_t LocalDeviceGroup::post(int rank, const Request& request, Stream* s
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = ++ranks_[index].posted;
   if (!failure_.ok() && operations_.count(number) == 0) { // no other rank will post it
-    if (mine.ready != nullptr) idle_events_[mine.context].push_back(mine.ready);
+    if (mine.ready != nullptr) idle_events_[mine.context].all.push_back(mine.ready);
     return number;
   }
   Operation& operation = operations_[number];
@@ -298,6 +299,7 @@ Status LocalDeviceGroup::launch_fused(Operation& operation) {
     done_ = nullptr;
     WHORL_CUDA_TRY(cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING));
     done_context_ = leader.context;
+    done_context_id_ = gpu::id_of(leader.context);
   }
   for (const Post& post : operation.posts) {
     if (post.stream == leader.stream) continue;

@@ -37,11 +37,12 @@ class LocalDeviceGroup final : public DeviceGroup {
   }
   ~LocalDeviceGroup() override {
     for (auto& [number, operation] : operations_) give_back_events(operation);
-    for (const auto& [context, events] : idle_events_) {
+    for (const auto& [context, idle] : idle_events_) {
+      if (!gpu::is_same_context(context, idle.context_id)) continue;
       const gpu::ContextGuard guard(context);
-      for (const CUevent event : events) static_cast<void>(gpu::driver()->cuEventDestroy(event));
+      for (const CUevent event : idle.all) static_cast<void>(gpu::driver()->cuEventDestroy(event));
     }
-    if (done_ == nullptr) return;
+    if (done_ == nullptr || !gpu::is_same_context(done_context_, done_context_id_)) return;
     const gpu::ContextGuard guard(done_context_);
     static_cast<void>(gpu::driver()->cuEventDestroy(done_));
   }
@@ -81,6 +82,12 @@ class LocalDeviceGroup final : public DeviceGroup {
     std::vector<gpu::Work> works; ///< launches, where one kernel carries out the operation
   };
 
+  /// Events of a context.
+  struct Events {
+    std::uint64_t context_id = 0; ///< id of the context, see gpu::id_of(); 0: not known yet
+    std::vector<CUevent> all;
+  };
+
   Status record_ready(Post& post);
   void give_back_events(Operation& operation);
   bool may_go_on_device(int rank, const Request& request, CUcontext context) const;
@@ -101,10 +108,11 @@ class LocalDeviceGroup final : public DeviceGroup {
   Event event_; ///< event of an operation that has been decided
   std::vector<Rank> ranks_;
   std::map<std::uint64_t, Operation> operations_; ///< operations that some rank has not left
-  std::map<CUcontext, std::vector<CUevent>> idle_events_; ///< events that no post uses
+  std::map<CUcontext, Events> idle_events_;       ///< events that no post uses
   Status failure_; ///< error of an operation, with which the communicator ends
   CUevent done_ = nullptr;
   CUcontext done_context_ = nullptr;
+  std::uint64_t done_context_id_ = 0;
   DeviceAlgo algo_ = DeviceAlgo::kAny;
   Status algo_error_;
   std::unique_ptr<DeviceSchedules> schedules_; ///< null with too many ranks

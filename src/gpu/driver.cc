@@ -93,6 +93,10 @@ std::uint64_t id_of(CUcontext context) noexcept {
   return reinterpret_cast<std::uintptr_t>(context);
 }
 
+bool is_same_context(CUcontext context, std::uint64_t id) noexcept {
+  return id_of(context) == id; // the handle, if the context has been destroyed
+}
+
 bool has_mps(CUdevice device) noexcept {
   // CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which the headers of CUDA 12.3 lack
   constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);

@@ -79,6 +79,9 @@ Status check(CUresult result, std::string_view what);
 /// reset, everything in it is gone, and the next one may have the same handle, but has another id.
 /// Old drivers have no ids; the key is the handle there.
 std::uint64_t id_of(CUcontext context) noexcept;
+/// Whether a context is still the one that had the id: otherwise what was made in it is gone, and
+/// calls with it would concern what has been made in the next one. On old drivers always true.
+bool is_same_context(CUcontext context, std::uint64_t id) noexcept;
 /// Returns whether processes share a device through NVIDIA's MPS, which runs their kernels
 /// together; an older driver does not say so.
 bool has_mps(CUdevice device) noexcept;

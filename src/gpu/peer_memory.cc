@@ -117,7 +117,10 @@ bool MemoryImports::overlap(const Mapping& old, const SharedMemory& memory,
          memory.allocation / block <= (old.allocation + old.allocated - 1) / block;
 }
 
+MemoryImports::MemoryImports(CUcontext context) : context_(context), context_id_(id_of(context)) {}
+
 MemoryImports::~MemoryImports() {
+  if (!is_same_context(context_, context_id_)) return; // runs unmap themselves
   const ContextGuard guard(context_);
   while (!mapped_.empty()) retire(mapped_.begin());
   release(UINT64_MAX);

@@ -85,8 +85,9 @@ class MemoryImports {
  public:
   static constexpr std::size_t kMaxMapped = 64;
 
-  explicit MemoryImports(CUcontext context) : context_(context) {}
-  /// Unmaps everything; no kernel uses the memory any more.
+  explicit MemoryImports(CUcontext context);
+  /// Unmaps everything; no kernel uses the memory any more. A reset of the context has unmapped all
+  /// but runs.
   ~MemoryImports();
   MemoryImports(const MemoryImports&) = delete;
   MemoryImports& operator=(const MemoryImports&) = delete;
@@ -145,6 +146,7 @@ class MemoryImports {
   bool is_pinned(const Mapping& mapping) const noexcept { return mapping.pinned >= released_; }
 
   CUcontext context_;
+  std::uint64_t context_id_;
   std::map<Key, Mapping> mapped_;
   std::vector<Mapping> retired_;
   std::uint64_t released_ = 1; ///< first captured operation that has not been released

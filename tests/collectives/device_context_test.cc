@@ -93,6 +93,31 @@ TEST(DeviceContexts, ADeviceThatHasBeenResetIsUsedAnew) {
   }
 }
 
+TEST(DeviceContexts, ThatHasBeenResetIsNotTouchedByTheEndOfACommunicator) {
+  if (!device_is_pretended()) GTEST_SKIP() << "a real driver";
+  for (const char* const algo : {"fused", "schedule"}) {
+    const ScopedEnv env{{"WHORL_DEVICE_ALGO", algo}};
+    std::unique_ptr<ThreadWorld> world;
+    {
+      const FreshContext context;
+      world = std::make_unique<ThreadWorld>(2);
+      const DeviceQueue first, second;
+      const DeviceCopy a(std::vector<float>(50, 1.0f), first.get());
+      const DeviceCopy b(std::vector<float>(50, 2.0f), second.get());
+      const auto kernels = [] { return launches() + interpreter_launches(); };
+      const long before = kernels();
+      sum_of_two(*world, a, b, 50, first.get(), second.get());
+      EXPECT_GT(kernels(), before);
+      first.synchronize();
+      second.synchronize();
+    }
+    const FreshContext next; // has the same handle
+    const long before = stale_calls();
+    world.reset();
+    EXPECT_EQ(stale_calls(), before) << algo;
+  }
+}
+
 TEST(DeviceContexts, AThreadWithoutOneUsesThatOfTheBuffer) {
   const FreshContext context;
   ThreadWorld world(1);

@@ -84,6 +84,10 @@ inline long calls_that_may_wait() {
   return of_pretended_device<long()>("fake_cuda_calls_that_may_wait")();
 }
 
+/// Returns the number of calls so far that have freed or used what was made in a context before the
+/// context's last reset.
+inline long stale_calls() { return of_pretended_device<long()>("fake_cuda_stale_calls")(); }
+
 /// Queues a kernel that accesses invalid memory: when it runs, this process loses the device, and
 /// every later call that frees memory there fails.
 inline void queue_fault(CUstream stream) {

@@ -13,7 +13,7 @@ using gpu::driver;
 // recorded, and records it anew.
 
 LaunchOrder::~LaunchOrder() {
-  if (context_ == nullptr) return;
+  if (context_ == nullptr || !gpu::is_same_context(context_, context_id_)) return;
   const gpu::ContextGuard guard(context_);
   for (const CUevent event : {done_, captured_}) {
     if (event != nullptr) static_cast<void>(driver()->cuEventDestroy(event));
@@ -22,6 +22,7 @@ LaunchOrder::~LaunchOrder() {
 
 Status LaunchOrder::prepare() {
   WHORL_CUDA_TRY(cuCtxGetCurrent(&context_));
+  context_id_ = gpu::id_of(context_);
   WHORL_CUDA_TRY(cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING));
   WHORL_CUDA_TRY(cuEventCreate(&captured_, CU_EVENT_DISABLE_TIMING));
   return {};
@@ -74,7 +75,7 @@ Status LaunchOrder::follow(CUstream stream) const {
 }
 
 void LaunchOrder::wait() const noexcept {
-  if (done_ == nullptr) return;
+  if (done_ == nullptr || !gpu::is_same_context(context_, context_id_)) return;
   const gpu::ContextGuard guard(context_);
   // An error means that the device is lost, so no launch is running.
   static_cast<void>(driver()->cuEventSynchronize(done_));

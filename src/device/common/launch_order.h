@@ -38,6 +38,7 @@ class LaunchOrder {
   Status record_in_graph(CUstream stream, std::uint64_t capture);
 
   CUcontext context_ = nullptr;
+  std::uint64_t context_id_ = 0;
   CUevent done_ = nullptr;     ///< end of the last launch, queued or of a graph
   CUevent captured_ = nullptr; ///< end of the last captured launch, for others of its capture
   std::uint64_t capture_ = 0;  ///< capture of the last captured launch; 0: none yet

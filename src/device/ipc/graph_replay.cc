@@ -43,7 +43,10 @@ Status DeviceReplays::prepare() {
   if (impossible_.ok()) {
     impossible_ = gpu::check(gpu::driver()->cuCtxGetCurrent(&context_), "cuCtxGetCurrent");
   }
-  if (impossible_.ok()) impossible_ = fault_.prepare();
+  if (impossible_.ok()) {
+    context_id_ = gpu::id_of(context_);
+    impossible_ = fault_.prepare();
+  }
   if (impossible_.ok()) {
     impossible_ =
         gpu::check(gpu::driver()->cuEventCreate(&order_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");

@@ -119,6 +119,7 @@ class DeviceReplays {
   bool prepared_ = false;
   Status impossible_;
   CUcontext context_ = nullptr;
+  std::uint64_t context_id_ = 0;
   gpu::FaultProbe fault_;
   std::atomic<bool> lost_{false}; ///< true: the device is lost and does no queued work any more
 

@@ -59,6 +59,7 @@ Status DeviceFifos::set_up(std::span<const CUcontext> contexts, std::size_t scra
     if (device == devices_.end()) {
       device = devices_.emplace(devices_.end());
       device->context = contexts[rank];
+      device->context_id = gpu::id_of(contexts[rank]);
     }
     device->ranks.push_back(rank);
   }
@@ -116,7 +117,7 @@ Result<std::byte*> DeviceFifos::allocate(const Device& device, std::size_t bytes
   CUdeviceptr address = 0;
   WHORL_TRY(gpu::check(driver()->cuMemAlloc(&address, bytes),
                        fmt::format("cuMemAlloc of {} bytes", bytes)));
-  allocations_.push_back({device.context, address});
+  allocations_.push_back({device.context, device.context_id, address});
   if (zeros > 0) {
     WHORL_CUDA_TRY(cuMemsetD8Async(address, 0, zeros, device.copies));
     WHORL_CUDA_TRY(cuStreamSynchronize(device.copies));
@@ -139,16 +140,17 @@ Result<const std::byte*> DeviceFifos::upload(const Device& device,
 DeviceFifos::~DeviceFifos() {
   for (const Device& device : devices_) {
     if (device.order != nullptr) device.order->wait();
+    if (device.copies == nullptr || !gpu::is_same_context(device.context, device.context_id)) {
+      continue;
+    }
     const gpu::ContextGuard guard(device.context);
-    if (device.copies != nullptr) static_cast<void>(driver()->cuStreamDestroy(device.copies));
+    static_cast<void>(driver()->cuStreamDestroy(device.copies));
   }
   for (const Allocation& allocation : allocations_) {
+    if (!gpu::is_same_context(allocation.context, allocation.context_id)) continue;
     const gpu::ContextGuard guard(allocation.context);
     static_cast<void>(driver()->cuMemFree(allocation.address));
   }
-  if (words_memory_ == nullptr) return;
-  const gpu::ContextGuard guard(devices_[0].context);
-  words_memory_.reset();
 }
 
 bool DeviceFifos::made_for(std::span<const CUcontext> contexts) const noexcept {

@@ -27,6 +27,7 @@ class DeviceFifos {
   /// Device of the communicator.
   struct Device {
     CUcontext context = nullptr;
+    std::uint64_t context_id = 0;
     CUdevice device = 0;
     std::vector<std::size_t> ranks;
     const gpu::Interpreters* kernels = nullptr;
@@ -45,7 +46,8 @@ class DeviceFifos {
   DeviceFifos() = default;
   DeviceFifos(const DeviceFifos&) = delete;
   DeviceFifos& operator=(const DeviceFifos&) = delete;
-  /// Waits for the last launches, also those of graphs.
+  /// Waits for the last launches, also those of graphs. Frees nothing in a context that has been
+  /// reset.
   ~DeviceFifos();
 
   std::span<const Device> devices() const noexcept { return devices_; }
@@ -74,6 +76,7 @@ class DeviceFifos {
   struct Words;
   struct Allocation {
     CUcontext context;
+    std::uint64_t context_id;
     CUdeviceptr address;
   };
   gpu::FifoLayout layout_;

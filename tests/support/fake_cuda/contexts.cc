@@ -36,6 +36,7 @@ Contexts& contexts() {
 }
 
 std::atomic<bool> initialised{false};
+std::atomic<long> stale_calls{0};
 std::atomic<bool> peers[kMaxDevices][kMaxDevices];
 thread_local std::vector<CUcontext> context_stack;
 
@@ -60,6 +61,7 @@ int devices() {
 }
 
 bool is_initialised() { return initialised; }
+void count_stale_call() { ++stale_calls; }
 
 CUcontext context_of(int device) {
   static char handles[kMaxDevices];
@@ -109,6 +111,8 @@ bool has_function(CUfunction function) {
 using namespace fake_cuda;
 
 extern "C" {
+
+long fake_cuda_stale_calls() { return stale_calls; }
 
 CUresult cuInit(unsigned) {
   if (devices() <= 0) return CUDA_ERROR_NO_DEVICE;

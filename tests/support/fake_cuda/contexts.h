@@ -23,6 +23,10 @@ bool enable_access(int device, int other);
 /// Returns the id of the context's present use; 0 if the context is not in use.
 unsigned long long id_of(CUcontext context);
 
+/// Counts a call that frees or uses what was made in a context before its last reset, for
+/// fake_cuda_stale_calls().
+void count_stale_call();
+
 /// Records that the kernel was found in a module of the current context.
 void add_function(CUfunction function);
 /// Returns whether add_function() was called since the current context's last reset.

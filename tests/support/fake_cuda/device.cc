@@ -187,6 +187,37 @@ std::chrono::steady_clock::time_point Event::when() {
   return when_;
 }
 
+namespace {
+
+/// Handles of all events, so that those whose context has been reset are no leaks.
+struct Events {
+  std::mutex mutex;
+  std::set<std::shared_ptr<Event>*> all;
+};
+Events& events() {
+  static auto& instance = *new Events;
+  return instance;
+}
+
+} // namespace
+
+CUevent make_event() {
+  auto* const made = new std::shared_ptr(std::make_shared<Event>());
+  const std::lock_guard lock(events().mutex);
+  events().all.insert(made);
+  return reinterpret_cast<CUevent>(made);
+}
+
+void destroy_event(CUevent handle) {
+  auto* const event = reinterpret_cast<std::shared_ptr<Event>*>(handle);
+  if (!(*event)->exists()) count_stale_call();
+  {
+    const std::lock_guard lock(events().mutex);
+    events().all.erase(event);
+  }
+  delete event;
+}
+
 const std::shared_ptr<Event>& event_of(CUevent handle) {
   return *reinterpret_cast<std::shared_ptr<Event>*>(handle);
 }

@@ -112,6 +112,8 @@ void synchronize_all();
 class Event {
  public:
   int device() const { return device_; }
+  /// Returns whether the event's context has not been reset since the event was made.
+  bool exists() const { return id_of(context_of(device_)) == life_; }
   std::uint64_t record();           ///< returns the number of the new recording
   std::uint64_t recorded();         ///< returns the number of the last recording
   void reach(std::uint64_t number); ///< sets the number; called by the stream
@@ -123,6 +125,7 @@ class Event {
 
  private:
   const int device_ = current_device();
+  const unsigned long long life_ = id_of(context_of(device_));
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t recorded_ = 0;
@@ -130,6 +133,9 @@ class Event {
   std::chrono::steady_clock::time_point when_;
 };
 
+/// Makes an event. The event is kept until destroy_event(), also by a reset of its context.
+CUevent make_event();
+void destroy_event(CUevent handle);
 /// Returns the event of a handle. Queued operations keep the event alive, as in the real driver.
 const std::shared_ptr<Event>& event_of(CUevent handle);
 

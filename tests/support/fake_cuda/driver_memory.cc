@@ -131,7 +131,9 @@ CUresult cuMemFree(CUdeviceptr pointer) {
   if (lost()) return kFault;
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   synchronize_implicitly();
-  return Memory::all().free_device(pointer);
+  const CUresult freed = Memory::all().free_device(pointer);
+  if (freed != CUDA_SUCCESS) fake_cuda::count_stale_call(); // the reset has freed it
+  return freed;
 }
 CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned) {
   const fake_cuda::DriverLock inside;

@@ -80,6 +80,7 @@ CUresult cuStreamGetPriority(CUstream, int* priority) {
 }
 CUresult cuStreamDestroy(CUstream stream) {
   { const fake_cuda::DriverLock inside(stream); }
+  if (!stream_of(stream).exists()) fake_cuda::count_stale_call();
   delete reinterpret_cast<fake_cuda::Stream*>(stream);
   return CUDA_SUCCESS;
 }
@@ -189,7 +190,7 @@ CUresult cuEventCreate(CUevent* event, unsigned) {
   const fake_cuda::DriverLock inside;
   if (lost()) return kFault;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  *event = reinterpret_cast<CUevent>(new std::shared_ptr(std::make_shared<fake_cuda::Event>()));
+  *event = fake_cuda::make_event();
   return CUDA_SUCCESS;
 }
 CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags) {
@@ -224,12 +225,13 @@ CUresult cuEventSynchronize(CUevent handle) {
   if (unsafe_call_is_refused()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const std::shared_ptr<fake_cuda::Event> event = event_of(handle);
   if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+  if (!event->exists()) fake_cuda::count_stale_call();
   event->wait(event->recorded());
   return lost() ? kFault : CUDA_SUCCESS;
 }
 CUresult cuEventDestroy(CUevent handle) {
   const fake_cuda::DriverLock inside(handle);
-  delete reinterpret_cast<std::shared_ptr<fake_cuda::Event>*>(handle);
+  fake_cuda::destroy_event(handle);
   return CUDA_SUCCESS;
 }
 

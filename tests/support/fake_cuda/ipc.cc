@@ -131,6 +131,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
     imports().all.erase(one);
     return Memory::all().free_device(base);
   }
+  count_stale_call(); // a reset has closed it
   return CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -58,6 +58,16 @@ TEST_P(DeviceReplaysTest, ForgetsOperationsWhoseGraphsAreGone) {
   for (int i = 0; i < 20; ++i) capture();
   EXPECT_LE(replays_->kept(), 1U);
 }
+
+TEST_P(DeviceReplaysTest, FreesNothingThatAResetHasFreed) {
+  capture();
+  CUcontext next = nullptr;
+  ASSERT_EQ(cuDevicePrimaryCtxReset(0), CUDA_SUCCESS);
+  ASSERT_EQ(cuDevicePrimaryCtxRetain(&next, 0), CUDA_SUCCESS);
+  const long before = test::stale_calls();
+  replays_.reset();
+  EXPECT_EQ(test::stale_calls(), before);
+}
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceReplaysTest, ::testing::Values(0, 1));
 
 } // namespace

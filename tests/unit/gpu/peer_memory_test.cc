@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/support/device.h"
+#include "tests/support/pretended_device.h"
 #include "tests/support/run_ranks.h"
 
 namespace whorl::gpu {
@@ -59,6 +60,33 @@ TEST(MemoryImports, LetGoOfWhatMayHaveBeenFreed) {
               CUDA_SUCCESS);
     const auto handles = process.allgather(std::as_bytes(std::span(&handle, 1)));
     if (process.rank == 1) map_memory_of_another(handles[0]);
+    process.barrier();
+  };
+  EXPECT_EQ(failures_of(run_ranks(2, testing::Mode::kProcesses, body)), "");
+}
+
+TEST(MemoryImports, CloseNothingThatAResetHasClosed) {
+  if (!test::device_is_pretended()) GTEST_SKIP() << "a real driver";
+  const auto body = [](testing::RankContext& process) {
+    const test::DeviceContext context;
+    CUdeviceptr buffer = 0;
+    CUipcMemHandle handle{};
+    ASSERT_EQ(cuMemAlloc(&buffer, 512), CUDA_SUCCESS);
+    ASSERT_EQ(cuIpcGetMemHandle(&handle, buffer), CUDA_SUCCESS);
+    const auto handles = process.allgather(std::as_bytes(std::span(&handle, 1)));
+    if (process.rank == 1) {
+      auto imports = std::make_unique<MemoryImports>(test::primary_context(0));
+      SharedMemory memory{
+          .address = buffer, .bytes = 512, .allocation = buffer, .allocated = 512, .id = 1};
+      std::memcpy(memory.handle.data(), handles[0].data(), handles[0].size());
+      bool busy = true;
+      EXPECT_EQ(imports->open(0, memory, 1, busy).message(), "");
+      CUcontext next = nullptr;
+      EXPECT_EQ(cuDevicePrimaryCtxReset(0), CUDA_SUCCESS);
+      EXPECT_EQ(cuDevicePrimaryCtxRetain(&next, 0), CUDA_SUCCESS);
+      imports.reset();
+      EXPECT_EQ(test::stale_calls(), 0);
+    }
     process.barrier();
   };
   EXPECT_EQ(failures_of(run_ranks(2, testing::Mode::kProcesses, body)), "");
