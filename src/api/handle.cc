@@ -80,11 +80,14 @@ void leave_all() noexcept {
         handle.created.load(std::memory_order_acquire) != Code::kOk) {
       return;
     }
-    // Another thread that begins a call, or ends the handle, sees that the handle is finalized, or
-    // its own mark is seen here.
+    // Another thread that begins a call, or ends the handle, sees that the handle is finalized, and
+    // by whom, or its own mark is seen here.
+    const bool left = handle.leaving.exchange(true);
     const bool finalized = handle.finalized.exchange(true);
     const bool alone = handle.inside.load() == 1 && handle.magic.load() == whorlComm::kAlive;
-    if (!alone || !handle.communicator->leave()) handle.finalized = finalized;
+    if (alone && handle.communicator->leave()) return;
+    handle.finalized = finalized;
+    handle.leaving = left;
   };
   for (const Bucket& bucket : buckets) {
     for (const auto& place : bucket.handles) leave(place.load(std::memory_order_acquire));

@@ -37,6 +37,8 @@ struct whorlComm {
   std::shared_ptr<whorl::CommError> comm_error = std::make_shared<whorl::CommError>();
   std::unique_ptr<whorl::Communicator> communicator; ///< null until created
   std::atomic<bool> finalized{false}; ///< whether only the end of the handle is allowed
+  /// Whether leave_all() lets the communicator leave, or has done so.
+  std::atomic<bool> leaving{false};
 
   /// Whether the communicator exists and may be used.
   bool usable() const noexcept {

@@ -63,7 +63,6 @@ Status check_shrink(const int* excluded, int count, int flags) {
 /// rank that is to leave by its own list has no place among them.
 void tell_remaining(const Communicator& parent, const std::vector<int>& excluded,
                     const Status& why) {
-  if (parent.has_left()) return;
   const auto remaining = ranks_without(parent, excluded.empty() ? lost_ranks(parent) : excluded);
   if (std::find(remaining.begin(), remaining.end(), parent.rank()) == remaining.end()) return;
   CommError reason;
@@ -177,7 +176,7 @@ whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int
     const Status arguments = check();
     auto options = arguments.ok() ? inherited_options(*comm, config) : Result<Options>(arguments);
     if (!options.ok()) {
-      tell_remaining(*comm->communicator, excluded, options.status());
+      if (!comm->leaving) tell_remaining(*comm->communicator, excluded, options.status());
       return options.status().with_context(kName);
     }
     return make_or_collect(kName, comm, [=, options = *std::move(options)] {

@@ -102,8 +102,6 @@ class Communicator final : private TaskRunner {
   /// are queued, nor where a device is used, which the end of the program may have closed already.
   /// Returns whether it has left; then the communicator may only be aborted and destroyed.
   bool leave() noexcept;
-  /// Whether leave() has left, or there is no other rank.
-  bool has_left() const noexcept { return setup_.transports.empty(); }
   /// Kills the communicator on all ranks. May be called by any thread.
   void abort(Status why);
   /// Returns the status of a call that has failed with `status`, and kills the communicator on all
