@@ -286,7 +286,7 @@ whorlResult_t whorlCommAbort(whorlComm_t comm) {
     WHORL_TRY(retire("whorlCommAbort", comm));
     if (comm->communicator != nullptr) {
       Communicator& communicator = *comm->communicator;
-      if (comm->finalized) wait_until_empty(*comm); // the end of the program may be leaving it
+      if (comm->leaving) wait_until_empty(*comm); // for leave_all()
       communicator.abort(
           Status::error(Code::kRemoteError,
                         fmt::format("{} has called whorlCommAbort",
