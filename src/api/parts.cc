@@ -61,14 +61,14 @@ Status check_shrink(const int* excluded, int count, int flags) {
 
 /// Tells the ranks that remain why this rank does not meet them, so that they do not wait for it. A
 /// rank that is to leave by its own list has no place among them.
-void tell_remaining(const Communicator& parent, const std::vector<int>& excluded,
-                    const Status& why) {
+void tell_remaining(const Communicator& parent, const std::vector<int>& excluded, const Status& why,
+                    std::uint64_t timeout_ns) {
   const auto remaining = ranks_without(parent, excluded.empty() ? lost_ranks(parent) : excluded);
   if (std::find(remaining.begin(), remaining.end(), parent.rank()) == remaining.end()) return;
   CommError reason;
   reason.set(why);
   bool have_come = false;
-  static_cast<void>(meet_by_shrink(parent, remaining, reason, kTellRefusedNs, 0, &have_come));
+  static_cast<void>(meet_by_shrink(parent, remaining, reason, timeout_ns, 0, &have_come));
 }
 
 /// Makes sure that a communicator which is to be shrunk is idle or has failed.
@@ -176,7 +176,10 @@ whorlResult_t whorlCommShrink(whorlComm_t comm, const int* excludeRanksList, int
     const Status arguments = check();
     auto options = arguments.ok() ? inherited_options(*comm, config) : Result<Options>(arguments);
     if (!options.ok()) {
-      if (!comm->leaving) tell_remaining(*comm->communicator, excluded, options.status());
+      if (!comm->leaving && check_may_wait(kName).ok()) {
+        tell_remaining(*comm->communicator, excluded, options.status(),
+                       Group::open() ? kTellNs : kTellRefusedNs);
+      }
       return options.status().with_context(kName);
     }
     return make_or_collect(kName, comm, [=, options = *std::move(options)] {
