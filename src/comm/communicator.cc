@@ -290,7 +290,7 @@ Status Communicator::start_progress() {
   auto thread = start_thread("whorl-progress", [this] { serve(); });
   if (!thread.ok()) {
     abort(thread.status().with_context(membership().describe(rank())));
-    return setup_.comm_error->status();
+    return thread.status();
   }
   progress_thread_ = *std::move(thread);
   return {};

@@ -156,20 +156,24 @@ void wait_for_streams(std::span<Batch> batches, Status& first) {
 }
 
 /// Fails batches that could not be put into their streams. Ranks that have met for a collective
-/// wait for each other to carry it out, so if this rank cannot, its communicator ends. So it does
-/// where the system lacks something on this rank alone, whichever communicator of the group needs
-/// that.
+/// wait for each other to carry it out, so if this rank cannot, its communicator ends. All
+/// communicators of the group end if the system refuses this rank what one of them needs, such as a
+/// thread.
 void fail_unqueued(std::span<Batch> batches, const Status& status) {
   for (Batch& batch : batches) {
+    Communicator& communicator = *batch.communicator;
     bool left = false, met = false;
     for (std::size_t i = 0; i < batch.requests.size(); ++i) {
       const bool waiting = batch.paths[i] == Path::kStream || batch.paths[i] == Path::kHost;
       left |= waiting;
-      met |= waiting && ranks_meet(*batch.communicator, batch.requests[i]);
+      met |= waiting && ranks_meet(communicator, batch.requests[i]);
     }
     if (!left) continue;
-    if (met || status.code() == Code::kSystemError) batch.communicator->abort(status);
-    batch.error = batch.communicator->end_if_device_is_lost(status);
+    if (met || status.code() == Code::kSystemError) {
+      communicator.abort(
+          status.with_context(communicator.membership().describe(communicator.rank())));
+    }
+    batch.error = communicator.end_if_device_is_lost(status);
   }
 }
 
