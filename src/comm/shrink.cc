@@ -44,10 +44,12 @@ SocketAddress local_place(const Identity& identity) {
 /// perhaps of an earlier one.
 Result<Fd> listen_soon(const SocketAddress& address, const Attendant& self) {
   constexpr std::uint64_t kWaitNs = 5'000'000'000, kPauseNs = 20'000'000;
+  const bool excused = self.excused();
   const std::uint64_t deadline = sys().now_ns() + kWaitNs;
   for (;;) {
     Result<Fd> socket = listen_at(address);
-    if (socket.ok() || self.excused() || sys().now_ns() >= deadline) return socket;
+    if (socket.ok() || excused || sys().now_ns() >= deadline) return socket;
+    if (self.excused()) return self.comm_error->status();
     WHORL_TRY(self.check());
     sys().sleep_ns(kPauseNs);
   }
