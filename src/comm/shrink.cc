@@ -212,17 +212,24 @@ Status shrink(const Communicator& parent, std::span<const int> excluded,
     const std::vector<int> lost = lost_ranks(parent);
     const std::vector<int> remaining =
         ranks_without(parent, finds_them ? std::span<const int>(lost) : excluded);
-    bool have_come = false, have_met = false;
+    bool have_come = false, have_met = false, stopped = false;
+    const auto meet = [&](std::uint64_t timeout_ns, const CommError& comm_error) {
+      if (!first.ok()) {
+        if (comm_error.is_set()) return Result<Gathering>(comm_error.status());
+        // Ranks that had met before the death that ended an attempt do not come again.
+        timeout_ns = std::min(timeout_ns, kPatienceOfFindersNs);
+      }
+      return meet_by_shrink(parent, remaining, comm_error, timeout_ns,
+                            finds_them ? kPatienceOfFindersNs : kPatienceNs, &have_come);
+    };
     const Status status = make([&](std::uint64_t timeout_ns, const CommError& comm_error) {
-      // Ranks that had met before the death that ended an attempt do not come again.
-      if (!first.ok()) timeout_ns = std::min(timeout_ns, kPatienceOfFindersNs);
-      auto met = meet_by_shrink(parent, remaining, comm_error, timeout_ns,
-                                finds_them ? kPatienceOfFindersNs : kPatienceNs, &have_come);
+      auto met = meet(timeout_ns, comm_error);
       have_met = met.ok();
+      stopped = comm_error.is_set();
       return met;
     });
     if (status.ok()) return status;
-    const bool more_are_lost = (finds_them || have_come) && are_more_lost(parent, lost);
+    const bool more_are_lost = !stopped && (finds_them || have_come) && are_more_lost(parent, lost);
     // After the meeting a rank that has left the parent may be ahead, and no reason to go on alone.
     const bool another_is_lost = finds_them && !have_met && more_are_lost;
     const bool names_lost = have_come || another_is_lost || !first.ok();
