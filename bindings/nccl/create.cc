@@ -39,8 +39,8 @@ ncclResult_t init(ncclComm_t* comm, int nranks, const ncclUniqueId& id, int rank
 
 ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, ncclComm_t* newcomm,
                     const ncclConfig_t* config, int flags) {
-  // With 0 whorl finds the dead by itself; NCCL does not. What is refused by whorl is told to the
-  // other ranks.
+  // whorl takes a count of 0 as the wish to find the dead, which NCCL has not. With -1 whorl
+  // refuses the call and tells the other ranks.
   const int count = excluded_count != 0 ? excluded_count : -1;
   const whorlResult_t result =
       whorlCommShrink(whorl_nccl::inner(comm), excluded, count, whorl_nccl::inner(newcomm),

@@ -50,9 +50,12 @@ Status check_excluded(const Communicator& parent, std::span<const int> excluded)
 
 /// Checks the other arguments of a shrink.
 Status check_shrink(const int* excluded, int count, int flags) {
-  if (count < 0 || (count > 0 && excluded == nullptr)) {
-    return invalid(fmt::format("excludeRanksCount is {} and excludeRanksList {}", count,
-                               excluded == nullptr ? "NULL" : "is not NULL"));
+  if (count < 0) {
+    return invalid(fmt::format(
+        "excludeRanksCount is {}; it must be the number of ranks in excludeRanksList", count));
+  }
+  if (count > 0 && excluded == nullptr) {
+    return invalid(fmt::format("excludeRanksCount is {} and excludeRanksList is NULL", count));
   }
   if ((flags & ~WHORL_SHRINK_ABORT) == 0) return {};
   return invalid(fmt::format(
