@@ -154,8 +154,8 @@ Status Meeting::make_segment() {
   return {};
 }
 
-/// Sends every rank the segment and its descriptors, or `failure`. If a rank has hung up, the ranks
-/// after it get that as the reason, and so does the caller.
+/// Sends every rank the segment and its descriptors, or `failure`, which is then returned. If a
+/// rank has hung up, the ranks after it get that as the reason, and so does the caller.
 Status Meeting::send_offers(const Status& failure) {
   std::vector<FdMessageSender> senders;
   for (const MeshLink& link : links_.all()) {
@@ -184,7 +184,7 @@ Status Meeting::send_offers(const Status& failure) {
   const Status sent =
       links_.advance("gave shared memory to its host", [&](std::size_t i, int socket, int* error) {
         FdMessageSender& sender = senders[i];
-        if (failure.ok() && !reason.ok() && !sender.begun()) {
+        if (!reason.ok() && !sender.begun()) {
           sender = FdMessageSender(NodeOffer::failure(reason.message()).encode(), {});
         }
         const Progress progress = sender.step(socket);
@@ -193,7 +193,7 @@ Status Meeting::send_offers(const Status& failure) {
         if (reason.ok()) reason = links_.lost(links_.all()[i].rank, *error);
         return Progress::kDone; // a rank that has hung up does not keep the reason from the others
       });
-  return failure.ok() && !reason.ok() ? reason : sent;
+  return reason.ok() ? sent : reason;
 }
 
 Status Meeting::send_hello() {
@@ -250,9 +250,7 @@ Result<ShmMeeting> Meeting::run() {
     if (status.ok()) status = collect_hellos();
     if (status.ok()) status = open_pidfds();
     if (status.ok()) status = make_segment();
-    const Status sent = send_offers(status);
-    WHORL_TRY(status);
-    WHORL_TRY(sent);
+    WHORL_TRY(send_offers(status));
   } else {
     WHORL_TRY(status);
     WHORL_TRY(send_hello());
