@@ -103,12 +103,12 @@ void wait_until_empty(const whorlComm& handle) {
 /// calls on it, and its creation has ended; one out of it, in another thread, is about to end.
 Status retire(const char* function, whorlComm* handle) {
   WHORL_TRY(check_handle(function, handle));
+  const Status ended = // before the handle is dead, because there may be no memory for it
+      Status::error(Code::kInvalidUsage, std::string(function) + " has ended the creation");
   if (handle->magic.exchange(whorlComm::kDead) != whorlComm::kAlive) {
     return invalid(function, "comm is being destroyed by another thread");
   }
   Group::current().forget(*handle);
-  const Status ended =
-      Status::error(Code::kInvalidUsage, std::string(function) + " has ended the creation");
   if (handle->created.load(std::memory_order_acquire) == Code::kInProgress) {
     handle->comm_error->set(ended);
   }
