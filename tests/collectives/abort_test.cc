@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/support/thread_world.h"
 
@@ -93,19 +94,32 @@ TEST(Abort, MayComeWhileAnotherThreadAsksForTheState) {
 
 using End = whorlResult_t (*)(whorlComm_t);
 
-/// Ends rank 0's communicator while another thread makes a communicator out of it, for which some
-/// rank does not come: that thread gets an error long before the timeout.
+/// Calls that make a communicator out of another one, each for a thread of its own.
+using Making = std::vector<std::function<void()>>;
+
+/// Ends rank 0's communicator while other threads make a communicator out of it, for which some
+/// rank does not come: they get an error long before the timeout.
 void expect_end_of_making(
-    End end, const std::function<void(const whorlComm_t (&comms)[2], whorlConfig_t*)>& make) {
+    End end,
+    const std::function<Making(const whorlComm_t (&comms)[2], const whorlConfig_t&)>& prepare) {
   whorlComm_t comms[2]{};
   ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess);
   whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
   config.timeoutMs = 60'000;
   const auto start = std::chrono::steady_clock::now();
-  std::thread making([&] { make(comms, &config); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100)); // it waits for the absent rank
+  const Making calls = prepare(comms, config);
+  std::atomic<std::size_t> begun{0};
+  std::vector<std::thread> threads;
+  for (const auto& call : calls) {
+    threads.emplace_back([&] {
+      ++begun;
+      call();
+    });
+  }
+  while (begun.load() < calls.size()) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100)); // they wait for the absent rank
   EXPECT_EQ(end(comms[0]), whorlSuccess);
-  making.join();
+  for (std::thread& thread : threads) thread.join();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   EXPECT_EQ(whorlCommAbort(comms[1]), whorlSuccess);
 }
@@ -113,10 +127,12 @@ void expect_end_of_making(
 TEST(Abort, EndsAShrinkOfAnotherThread) {
   for (const End end : {whorlCommAbort, whorlCommDestroy}) {
     for (const int flags : {WHORL_SHRINK_DEFAULT, WHORL_SHRINK_ABORT}) {
-      expect_end_of_making(end, [&](const whorlComm_t(&comms)[2], whorlConfig_t* config) {
-        whorlComm_t made = nullptr; // rank 1 never calls
-        EXPECT_EQ(whorlCommShrink(comms[0], nullptr, 0, &made, config, flags), whorlInvalidUsage);
-        EXPECT_EQ(made, nullptr);
+      expect_end_of_making(end, [&](const whorlComm_t(&comms)[2], const whorlConfig_t& config) {
+        return Making{[comm = comms[0], flags, own = config]() mutable {
+          whorlComm_t made = nullptr; // rank 1 never calls
+          EXPECT_NE(whorlCommShrink(comm, nullptr, 0, &made, &own, flags), whorlSuccess);
+          EXPECT_EQ(made, nullptr);
+        }};
       });
     }
   }
@@ -124,18 +140,19 @@ TEST(Abort, EndsAShrinkOfAnotherThread) {
 
 TEST(Abort, EndsAGrowthOfAnotherThread) {
   for (const End end : {whorlCommAbort, whorlCommDestroy}) {
-    expect_end_of_making(end, [&](const whorlComm_t(&comms)[2], whorlConfig_t* config) {
-      const auto grow = [config](whorlComm_t comm, const whorlUniqueId* id) {
-        whorlConfig_t own = *config;
-        whorlComm_t made = nullptr; // rank 2 never joins
-        EXPECT_NE(whorlCommGrow(comm, 3, id, -1, &made, &own), whorlSuccess);
-        EXPECT_EQ(made, nullptr);
-      };
+    expect_end_of_making(end, [](const whorlComm_t(&comms)[2], const whorlConfig_t& config) {
       whorlUniqueId id;
-      ASSERT_EQ(whorlCommGetUniqueId(comms[0], &id), whorlSuccess);
-      std::thread other([&] { grow(comms[1], nullptr); });
-      grow(comms[0], &id);
-      other.join();
+      EXPECT_EQ(whorlCommGetUniqueId(comms[0], &id), whorlSuccess);
+      Making calls;
+      for (int rank = 0; rank < 2; ++rank) {
+        calls.emplace_back([comm = comms[rank], rank, id, own = config]() mutable {
+          whorlComm_t made = nullptr; // rank 2 never joins
+          EXPECT_NE(whorlCommGrow(comm, 3, rank == 0 ? &id : nullptr, -1, &made, &own),
+                    whorlSuccess);
+          EXPECT_EQ(made, nullptr);
+        });
+      }
+      return calls;
     });
   }
 }
