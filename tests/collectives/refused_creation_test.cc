@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -286,24 +285,26 @@ TEST(RefusedCreation, OfAGrowth) {
 /// Store in the memory that the ranks of a run share, for one value.
 struct SharedStore {
   static constexpr int kStores = 32;
-  std::atomic<bool> full;
+  std::atomic<std::size_t> size; ///< 0: there is no value yet
   std::array<std::byte, 1024> value;
 
   static int set(void* self, const char*, const void* value, std::size_t size) {
     auto& store = *static_cast<SharedStore*>(self);
+    if (size > store.value.size()) return 1;
     std::memcpy(store.value.data(), value, size);
-    store.full = true;
+    store.size = size;
     return 0;
   }
   static int get(void* self, const char*, void* value, std::size_t capacity, std::size_t* size,
                  int timeout_ms) {
     const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
     auto& store = *static_cast<SharedStore*>(self);
-    while (!store.full.load()) {
+    while (store.size.load() == 0) {
       if (Clock::now() >= end) return 1;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    *size = std::min(capacity, sizeof(whorlUniqueId));
+    *size = store.size;
+    if (*size > capacity) return 1;
     std::memcpy(value, store.value.data(), *size);
     return 0;
   }
