@@ -100,7 +100,8 @@ void wait_until_empty(const whorlComm& handle) {
 }
 
 /// Begins the end of a handle: afterwards other calls refuse the handle, this thread's group has no
-/// calls on it, and its creation has ended; one out of it, in another thread, is about to end.
+/// calls on it, and its creation has ended; a creation out of the communicator, in another thread,
+/// is about to end.
 Status retire(const char* function, whorlComm* handle) {
   WHORL_TRY(check_handle(function, handle));
   const Status ended = // before the handle is dead, because there may be no memory for it

@@ -20,8 +20,8 @@ using Gather =
 
 /// Makes a communicator of the ranks that `gather` brings together and writes its handle to `*out`.
 /// If `blocking`, returns when the communicator is ready, or with the error and `*out == nullptr`.
-/// Otherwise sets `*out` at once, and a thread does the rest. `parent`: handle in which the call is
-/// made, and with whose end a blocking creation ends, too, or null.
+/// Otherwise sets `*out` at once, and a thread does the rest. `parent`: communicator out of which
+/// this one is made, and whose end ends a blocking creation, too; null: none.
 Status create(whorlComm_t* out, const Options& options, bool blocking, Gather gather,
               whorlComm* parent = nullptr);
 /// Makes one communicator for each rank, all in this process.

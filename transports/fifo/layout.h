@@ -99,8 +99,8 @@ struct alignas(kWriterDistance) StuckWords {
 struct RankState {
   alignas(kWriterDistance) std::atomic<std::uint32_t> attached; ///< 1: the rank has attached
   std::atomic<std::uint32_t> left; ///< 1: the rank has destroyed its communicator
-  /// 1: a peer has noticed the end of the rank's process. Written by peers, since not each watches
-  /// all processes.
+  /// 1: a peer has noticed the end of the rank's process. Written by peers, because not every rank
+  /// watches all processes.
   std::atomic<std::uint32_t> died;
   std::atomic<std::uint32_t>
       revoked; ///< 1: peers must not access the rank's memory any more, after a failure
