@@ -34,8 +34,8 @@ Result<MemorySizes> fit_budget(std::uint64_t budget, const MemorySizes& wanted, 
 MemorySizes shrink_towards(std::uint64_t bytes, const MemorySizes& wanted, const Shape& shape,
                            const std::function<std::size_t(int, std::size_t)>& endpoints);
 
-/// Returns the size of a slot below which an algorithm may not work: one that packs a block of every
-/// other rank into a message needs room for an element of each.
+/// Returns the size of a slot below which an algorithm may not work: one that packs a block of
+/// every other rank into a message needs room for an element of each.
 std::size_t least_slot_bytes(int nranks) noexcept;
 
 /// Returns how many slots' worth of scratch the algorithms need at most for a shape.
