@@ -17,7 +17,7 @@ Result<std::vector<Gathering>> meet_in_process(int nranks, std::uint64_t timeout
 /// Gathers the ranks that the launcher of this process has started (see launcher.h). May be called
 /// several times in a row.
 Result<Gathering> meet_by_launcher(std::uint64_t timeout_ns, const CommError& comm_error);
-/// Does so for a launch that detect_launch() has found.
+/// Gathers the ranks of a launch that detect_launch() has found.
 Result<Gathering> meet_by_launch(const Launch& launch, std::uint64_t timeout_ns,
                                  const CommError& comm_error);
 

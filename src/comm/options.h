@@ -24,8 +24,10 @@ struct Options {
   std::vector<std::string> transports; ///< names, best first
   std::string algorithms;              ///< value of WHORL_ALGO
   std::string dims;                    ///< value of WHORL_DIMS
-  bool made_of_another = false; ///< whether the two may be meant for a communicator of more ranks
-  std::string trace;            ///< pattern of a file name; empty: no trace
+  /// Whether the communicator is a part of another one, for whose ranks `algorithms` and `dims` may
+  /// be meant.
+  bool made_of_another = false;
+  std::string trace; ///< pattern of a file name; empty: no trace
   std::size_t trace_records = 65536;
   std::string profiler_plugin;        ///< library, or STATIC; empty: none
   std::string flight_file;            ///< pattern of a file name; empty: no file

@@ -27,7 +27,8 @@ constexpr int kLargestBuffer = 1 << 30;
 constexpr std::uint32_t kLongUs = 1000;
 
 // A firewall between two hosts forgets a connection after some minutes of silence, and drops in
-// silence what comes later. Probes in time keep the connection known.
+// silence what comes later. Probes come so early that firewalls that wait longer than a minute do
+// not forget an idle connection.
 constexpr KeepAlive kKeepAlive{.idle_s = 60, .interval_s = 10, .count = 6};
 
 /// Returns the name of a connection's congestion control; empty if the socket is no TCP socket.
