@@ -43,7 +43,7 @@ bool may_change(int error) noexcept {
 }
 
 Status resolve(const std::string& host, const std::string& port, std::vector<SocketAddress>* out,
-               bool* may_come = nullptr) {
+               bool* may_resolve_later = nullptr) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
@@ -52,7 +52,7 @@ Status resolve(const std::string& host, const std::string& port, std::vector<Soc
   const char* const name = host == "localhost" ? "127.0.0.1" : host.c_str();
   const int error = sys().getaddrinfo(name, port.empty() ? nullptr : port.c_str(), hints, &list);
   if (error != 0) {
-    if (may_come != nullptr) *may_come = may_change(error);
+    if (may_resolve_later != nullptr) *may_resolve_later = may_change(error);
     return Status::error(
         Code::kInvalidArgument,
         fmt::format("the host name \"{}\" cannot be resolved: {}", printable(host),
@@ -68,9 +68,9 @@ Status resolve(const std::string& host, const std::string& port, std::vector<Soc
   return {};
 }
 
-/// Returns the class of an interface, lower is better: 0 looks physical, 1 is a bridge or tunnel
-/// that other hosts seldom reach, 2 has a link-local address, as that of a host's own management
-/// controller has, 3 is loopback.
+/// Returns the class of an interface, lower is better. 0: it looks physical; 1: a bridge or tunnel
+/// that other hosts seldom reach; 2: the address is link-local, such as that of a management
+/// controller's NIC; 3: loopback.
 int interface_class(std::string_view name, unsigned flags, const SocketAddress& address) noexcept {
   if ((flags & IFF_LOOPBACK) != 0) return 3;
   if (address.is_link_local()) return 2;
@@ -255,12 +255,13 @@ Result<HostPort> split_host_port(std::string_view text) {
   return HostPort{.host = host, .port = static_cast<std::uint16_t>(port)};
 }
 
-Result<std::vector<SocketAddress>> parse_address(std::string_view text, bool* may_come) {
-  if (may_come != nullptr) *may_come = false;
+Result<std::vector<SocketAddress>> parse_address(std::string_view text, bool* may_resolve_later) {
+  if (may_resolve_later != nullptr) *may_resolve_later = false;
   const Result<HostPort> parts = split_host_port(text);
   if (!parts.ok()) return parts.status();
   std::vector<SocketAddress> out;
-  WHORL_TRY(resolve(std::string(parts->host), std::to_string(parts->port), &out, may_come));
+  WHORL_TRY(
+      resolve(std::string(parts->host), std::to_string(parts->port), &out, may_resolve_later));
   if (out.empty()) return bad_address(text, "the host has no IPv4 or IPv6 address");
   return out;
 }

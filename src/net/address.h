@@ -68,9 +68,10 @@ Result<HostPort> split_host_port(std::string_view text);
 
 /// Resolves "host:port" or "[v6]:port" to every address of the name, in the resolver's order. May
 /// block on the name service, but not for "localhost", which is 127.0.0.1. The error says what is
-/// wrong with the text or the name. `may_come`, if not null, gets whether the error is that the
-/// name service does not know the name, or cannot tell: it may know the name later.
-Result<std::vector<SocketAddress>> parse_address(std::string_view text, bool* may_come = nullptr);
+/// wrong with the text or the name. `may_resolve_later`, if not null, gets whether the error is
+/// that the name service does not know the name, or cannot tell: it may know the name later.
+Result<std::vector<SocketAddress>> parse_address(std::string_view text,
+                                                 bool* may_resolve_later = nullptr);
 
 /// Address of an interface of this host.
 struct InterfaceAddress {
