@@ -24,7 +24,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <ranges>
 #include <span>
 #include <stdexcept>
@@ -34,6 +33,7 @@
 #include <vector>
 
 #include "whorl/elements.hpp"
+#include "whorl/groups.hpp"
 #include "whorl/streams.hpp"
 #include "whorl/whorl.h"
 
@@ -78,52 +78,6 @@ class UniqueId {
  private:
   UniqueId() = default;
   whorlUniqueId id_{};
-};
-
-namespace detail {
-
-/// Number of objects of Group that are open in this thread.
-inline constinit thread_local int open_groups = 0;
-
-/// Fails the open group of this thread: its outermost end issues no call.
-inline void fail_group() noexcept {
-  (void)whorlSend(nullptr, 0, whorlInt8, 0, nullptr, nullptr); // refused
-}
-
-} // namespace detail
-
-/// Group that collects the calls of this thread from construction to end() and issues them
-/// together. Groups nest. Communicators are made outside, or by Communicator::join_all(). The
-/// destructor of a group that an exception leaves drops the calls, whose buffers may be gone. The
-/// groups around it then issue nothing either: their end() throws. Otherwise the destructor issues
-/// the calls, and drops their error: call end().
-class Group {
- public:
-  Group() {
-    detail::check(whorlGroupStart());
-    ++detail::open_groups;
-  }
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
-  ~Group() {
-    if (!open_) return;
-    if (std::uncaught_exceptions() > exceptions_) detail::fail_group();
-    (void)close();
-  }
-  /// Issues the calls (outermost group) and throws the first error among them.
-  void end() {
-    if (open_) detail::check(close());
-  }
-
- private:
-  whorlResult_t close() noexcept {
-    open_ = false;
-    --detail::open_groups;
-    return whorlGroupEnd();
-  }
-
-  bool open_ = true;
-  int exceptions_ = std::uncaught_exceptions();
 };
 
 /// Memory of whorlMemAlloc(): not zeroed, mappable by the other ranks of this host, so that
@@ -503,8 +457,9 @@ class Communicator {
  private:
   /// Makes a communicator by `create`, out of `parent` if that is not null. Within a group the C
   /// API writes the communicator only at the end, to an address that is gone by then. The creation
-  /// has been collected if the C API has opened the group, and then fails the group.
-  /// `may_be_empty`: whether this rank may get no communicator.
+  /// has been collected if the C API has opened the group, and then fails the group: the error of
+  /// whorlGroupEnd() is that of a refused send. `may_be_empty`: whether this rank may get no
+  /// communicator. A split without a color may be collected, because it writes no communicator.
   template <class Create>
   static Communicator make(Create create, const whorlConfig_t* config, whorlComm_t parent = nullptr,
                            bool may_be_empty = false) {
