@@ -169,24 +169,25 @@ Result<std::vector<Fd>> listen_for_rendezvous(std::string_view host_port,
 }
 
 /// Looks the address of rank 0 up. A name service may learn of rank 0's host only when that starts:
-/// the other ranks ask again while they would repeat a refused connection.
-Result<std::vector<SocketAddress>> look_up(std::string_view host_port, const Attendant& self) {
+/// the other ranks ask again while they would repeat a refused connection, until `deadline_ns`.
+Result<std::vector<SocketAddress>> look_up(std::string_view host_port, const Attendant& self,
+                                           std::uint64_t deadline_ns) {
   constexpr std::uint64_t kAskAgainNs = 200'000'000;
   const bool excused = self.excused();
-  const std::uint64_t began_ns = sys().now_ns(), limit_ns = self.connect_ns();
+  const std::uint64_t began_ns = sys().now_ns();
   for (;;) {
-    bool may_come = false;
-    Result<std::vector<SocketAddress>> found = parse_address(host_port, &may_come);
-    if (found.ok() || !may_come || self.rank == 0) return found;
-    const std::uint64_t passed_ns = sys().now_ns() - began_ns;
-    if (passed_ns >= limit_ns) {
+    bool may_resolve_later = false;
+    Result<std::vector<SocketAddress>> found = parse_address(host_port, &may_resolve_later);
+    if (found.ok() || !may_resolve_later || self.rank == 0) return found;
+    const std::uint64_t now_ns = sys().now_ns();
+    if (now_ns >= deadline_ns) {
       return found.status().with_context(
           fmt::format("rank {} of {} has asked for {} ms where rank 0 is", self.rank, self.nranks,
-                      passed_ns / 1'000'000));
+                      (now_ns - began_ns) / 1'000'000));
     }
     if (!excused && self.excused()) return self.comm_error->status();
     if (self.check) WHORL_TRY(self.check());
-    sys().sleep_ns(std::min(kAskAgainNs, limit_ns - passed_ns));
+    sys().sleep_ns(std::min(kAskAgainNs, deadline_ns - now_ns));
   }
 }
 
@@ -194,7 +195,8 @@ Result<std::vector<SocketAddress>> look_up(std::string_view host_port, const Att
 
 Result<Rendezvous> meet_by_address(std::string_view host_port, const Attendant& self) {
   WHORL_TRY(check_attendant(self));
-  Result<std::vector<SocketAddress>> addresses = look_up(host_port, self);
+  const std::uint64_t deadline_ns = sys().now_ns() + self.connect_ns();
+  Result<std::vector<SocketAddress>> addresses = look_up(host_port, self, deadline_ns);
   if (!addresses.ok()) return addresses.status();
   const Result<Protection> protection = protection_of(host_port, *addresses);
   if (!protection.ok()) return protection.status();
@@ -202,7 +204,9 @@ Result<Rendezvous> meet_by_address(std::string_view host_port, const Attendant& 
                  .addresses = places_of(*addresses),
                  .same_user = protection->same_user,
                  .where = fmt::format("in rank 0, at {}", host_port),
-                 .gone = ""}; // rank 0 may start later
+                 .gone = "", // rank 0 may start later
+                 // A name service that answers late leaves the time for an attempt.
+                 .deadline_ns = std::max(deadline_ns, sys().now_ns() + kTellNs)};
   if (self.rank == 0) {
     Result<std::vector<Fd>> listeners =
         listen_for_rendezvous(host_port, *addresses, protection->same_user);

@@ -282,7 +282,7 @@ Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
   plan.targets.push_back({static_cast<int>(bootstrap::kRootRank), SocketRole::kBootstrap, 0,
                           std::move(root.addresses)});
   const bool excused = self.excused();
-  plan.deadline_ns = sys().now_ns() + self.connect_ns();
+  plan.deadline_ns = std::min(root.deadline_ns, sys().now_ns() + self.connect_ns());
   plan.comm_error = excused ? nullptr : self.comm_error;
   plan.check = self.check;
   plan.gone = root.gone;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ struct RootPlace {
   bool same_user = false; ///< whether the root must be a process of this user, see MeshPlan
   std::string where;      ///< place of the root in errors: "in rank 0"
   std::string gone;       ///< reason in errors why the root may be gone, see MeshPlan
+  /// End of the time for connecting, on sys().now_ns()'s clock, if that is before Attendant's.
+  std::uint64_t deadline_ns = UINT64_MAX;
 };
 
 /// Connects a rank to a root; returns when all ranks are there.
