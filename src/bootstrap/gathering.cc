@@ -16,29 +16,36 @@ namespace whorl {
 
 namespace {
 
-/// Starts the root of a launch, and returns its encoded id.
-Result<std::vector<std::byte>> start_for(const Launch& launch, std::uint64_t timeout_ns) {
+/// Place for what rank 0 shares.
+using RootValue = std::array<std::byte, KeyValue::kMaxValueBytes>;
+
+/// Starts the root of a launch, and writes its encoded id to the front of `out`.
+Status start_for(const Launch& launch, std::uint64_t timeout_ns, RootValue& out) {
   const bool this_host = launch.local_nranks == launch.nranks;
   const auto id = start_root(this_host ? RootScope::kThisHost : RootScope::kAnywhere, timeout_ns);
   if (!id.ok()) return id.status();
   const auto encoded = id->encode();
   if (!encoded.ok()) return encoded.status();
-  return std::vector<std::byte>(encoded->begin(), encoded->end());
+  std::copy(encoded->begin(), encoded->end(), out.begin());
+  return {};
 }
 
 // Without a root rank 0 shares, in place of an id: as many zeros, the code and the reason. The
 // exchange ends on all ranks, and the next one may begin.
 
-std::vector<std::byte> failure_of_root(const Status& why) {
-  std::vector<std::byte> out(UniqueId::kBytes);
-  out.push_back(static_cast<std::byte>(why.code()));
+/// Writes the failure to the front of `out`, and returns its size. Allocates nothing, because
+/// memory may be what there is too little of.
+std::size_t write_failure(const Status& why, RootValue& out) {
+  out.fill({});
+  out[UniqueId::kBytes] = static_cast<std::byte>(why.code());
   const auto text = std::as_bytes(std::span(why.message()));
-  const std::size_t size = std::min(text.size(), KeyValue::kMaxValueBytes - out.size());
-  out.insert(out.end(), text.begin(), text.begin() + static_cast<std::ptrdiff_t>(size));
-  return out;
+  const auto place = std::span(out).subspan(UniqueId::kBytes + 1);
+  const std::size_t size = std::min(text.size(), place.size());
+  std::copy_n(text.begin(), size, place.begin());
+  return UniqueId::kBytes + 1 + size;
 }
 
-/// Returns the error of a rank 0 that has shared failure_of_root().
+/// Returns the error of a rank 0 that has shared write_failure()'s value.
 Status check_root(std::span<const std::byte> shared) {
   if (shared.size() <= UniqueId::kBytes) return {};
   const auto code = std::to_integer<std::uint32_t>(shared[UniqueId::kBytes]);
@@ -83,11 +90,16 @@ Result<Gathering> meet_by_launch(const Launch& launch, std::uint64_t timeout_ns,
   // Exchanges of the launcher may not be left in the middle, so that they cannot tell an error.
   if (comm_error.is_set()) return comm_error.status();
   // Rank 0 makes an id; the launcher's own key-value space carries it to the others.
-  Result<std::vector<std::byte>> made = std::vector<std::byte>();
-  if (launch.rank == 0) made = start_for(launch, timeout_ns);
-  const auto shared = share(launch, made.ok() ? *made : failure_of_root(made.status()),
+  RootValue value{};
+  std::size_t size = UniqueId::kBytes;
+  Status made;
+  if (launch.rank == 0) {
+    made = without_exceptions([&] { return start_for(launch, timeout_ns, value); });
+    if (!made.ok()) size = write_failure(made, value);
+  }
+  const auto shared = share(launch, std::span(value).first(size),
                             static_cast<std::int64_t>(timeout_ns / 1'000'000));
-  if (!made.ok()) return made.status();
+  if (!made.ok()) return made;
   if (!shared.ok()) return shared.status();
   WHORL_TRY(check_root(*shared).with_context(context));
   std::array<std::byte, UniqueId::kBytes> bytes{};
