@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -35,6 +36,8 @@ void let_go_in_child() noexcept {
     std::uint64_t bits = open_sockets[i].exchange(0, std::memory_order_relaxed);
     for (; bits != 0; bits &= bits - 1) {
       const int fd = static_cast<int>(i * 64) + std::countr_zero(bits);
+      struct stat status;
+      if (::fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode) || fd == lonely) continue;
       // lint: System would note the socket.
       if (lonely < 0) lonely = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
       // At the limit on open files the first number becomes free.

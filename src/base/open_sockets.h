@@ -2,10 +2,11 @@
 
 namespace whorl {
 
-/// Notes that this process has opened a socket, or is about to close one: System calls these for
-/// the sockets that it makes and accepts, and for every descriptor that it closes. A number below
-/// zero is ignored.
+/// Notes that this process has opened a socket. System calls this for each socket that it makes,
+/// accepts, receives or duplicates. Numbers of other descriptors, and numbers below zero, do no
+/// harm.
 void note_open_socket(int fd) noexcept;
+/// Forgets a descriptor that this process is about to close. System calls this for every one.
 void forget_socket(int fd) noexcept;
 
 /// Makes each child that this process forks from now on let go of the noted sockets, which only

@@ -24,6 +24,7 @@
 
 #include "base/bytes.h"
 #include "base/open_sockets.h"
+#include "base/received_fds.h"
 
 namespace whorl {
 namespace {
@@ -236,7 +237,11 @@ int System::close(int fd) noexcept {
   return checked(::close(fd));
 }
 
-int System::duplicate(int fd) noexcept { return checked(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
+int System::duplicate(int fd) noexcept {
+  const int copy = checked(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  note_open_socket(copy);
+  return copy;
+}
 
 int System::socket(int domain, int type) noexcept {
   const int fd = checked(::socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -245,7 +250,11 @@ int System::socket(int domain, int type) noexcept {
 }
 
 int System::socket_pair(int type, std::span<int, 2> fds) noexcept {
-  return checked(::socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()));
+  const int made =
+      checked(::socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()));
+  if (made < 0) return made;
+  for (const int fd : fds) note_open_socket(fd);
+  return made;
 }
 
 int System::bind(int fd, const sockaddr* address, socklen_t size) noexcept {
@@ -291,7 +300,10 @@ ssize_t System::sendmsg(int fd, const msghdr* message) noexcept {
 }
 
 ssize_t System::recvmsg(int fd, msghdr* message) noexcept {
-  return retry([&] { return ::recvmsg(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
+  const ssize_t got =
+      retry([&] { return ::recvmsg(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
+  if (got >= 0) for_each_received_fd(*message, note_open_socket);
+  return got;
 }
 
 ssize_t System::send(int fd, std::span<const std::byte> data) noexcept {

@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/received_fds.h"
+
 namespace whorl {
 
 FdChannelEnds FdChannelEnds::make() noexcept {
@@ -56,15 +58,7 @@ Progress FdChannel::receive(Message& message) {
   const ssize_t got = sys().recvmsg(inbox_.get(), &header);
   if (got == -EAGAIN) return Progress::kIdle;
   if (got < 0) return Progress::kFailed;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-      message.fds.emplace_back(fd);
-    }
-  }
+  for_each_received_fd(header, [&](int fd) { message.fds.emplace_back(fd); });
   // A longer message than any rank sends is none.
   const bool whole = (header.msg_flags & MSG_TRUNC) == 0;
   message.size = whole ? static_cast<std::size_t>(got) : 0;

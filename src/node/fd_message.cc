@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/received_fds.h"
 
 namespace whorl {
 namespace {
@@ -97,15 +98,7 @@ Progress FdMessageReceiver::step(int socket) {
     const ssize_t got = sys().recvmsg(socket, &message);
     if (got == -EAGAIN) return Progress::kIdle;
     if (got < 0) return fail(static_cast<int>(got));
-    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-      const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (std::size_t i = 0; i < count; ++i) {
-        int fd = -1;
-        std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
-        fds_.emplace_back(fd);
-      }
-    }
+    for_each_received_fd(message, [&](int fd) { fds_.emplace_back(fd); });
     // The kernel has cut the control data, because this process may not open as many descriptors.
     if ((message.msg_flags & MSG_CTRUNC) != 0) return fail(-EMFILE);
     if (got == 0) return fail(0);

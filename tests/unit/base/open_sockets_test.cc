@@ -8,9 +8,11 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <functional>
 #include <optional>
 
+#include "base/received_fds.h"
 #include "base/system.h"
 
 namespace whorl {
@@ -57,16 +59,58 @@ bool beside_a_child(const std::function<bool()>& in_child, const std::function<v
   return status == 0;
 }
 
-TEST(OpenSockets, ConnectionsEndWithTheParent) {
-  Connection connection;
+/// Expects that `near` sees the end of a connection while a child has the other end, `far`.
+void expect_end_beside_a_child(const Fd& near, Fd& far) {
   EXPECT_TRUE(beside_a_child([] { return true; },
                              [&] {
-                               connection.far.reset();
-                               std::array poll{pollfd{connection.near.get(), POLLIN, 0}};
+                               far.reset();
+                               std::array poll{pollfd{near.get(), POLLIN, 0}};
                                EXPECT_EQ(sys().poll(poll, 10'000'000'000), 1);
                                std::byte none{};
-                               EXPECT_EQ(sys().recv(connection.near.get(), {&none, 1}), 0);
+                               EXPECT_EQ(sys().recv(near.get(), {&none, 1}), 0);
                              }));
+}
+
+/// Passes a descriptor to this process itself, which gets another one for the same file.
+Fd passed(const Fd& fd) {
+  std::array<int, 2> ends{};
+  EXPECT_GE(sys().socket_pair(SOCK_DGRAM, ends), 0);
+  const Fd in(ends[0]), out(ends[1]);
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
+  std::byte one{1};
+  iovec piece{.iov_base = &one, .iov_len = 1};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(int));
+  const int number = fd.get();
+  std::memcpy(CMSG_DATA(rights), &number, sizeof number);
+  EXPECT_EQ(sys().sendmsg(out.get(), &message), 1);
+  EXPECT_EQ(sys().recvmsg(in.get(), &message), 1);
+  Fd got;
+  for_each_received_fd(message, [&](int each) { got = Fd(each); });
+  EXPECT_TRUE(got.valid());
+  return got;
+}
+
+TEST(OpenSockets, ConnectionsEndWithTheParent) {
+  Connection connection;
+  expect_end_beside_a_child(connection.near, connection.far);
+}
+
+TEST(OpenSockets, PairsReceivedSocketsAndDuplicatesEndWithTheParentToo) {
+  std::array<int, 2> ends{};
+  ASSERT_GE(sys().socket_pair(SOCK_STREAM, ends), 0);
+  const Fd near(ends[0]);
+  Fd far(ends[1]);
+  far = passed(far);
+  far = Fd(sys().duplicate(far.get()));
+  expect_end_beside_a_child(near, far);
 }
 
 TEST(OpenSockets, TheNumbersStayTakenInTheChild) {
@@ -99,6 +143,18 @@ TEST(OpenSockets, AnotherDescriptorWithTheNumberOfAClosedSocketIsKept) {
   std::byte got{};
   EXPECT_EQ(::read(pipe[0], &got, 1), 1);
   for (const int end : pipe) ::close(end);
+}
+
+TEST(OpenSockets, WhatIsNoSocketAnyMoreIsKept) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  for (const int end : ends) note_open_socket(end); // as if sockets had been closed past System
+  const Fd file = passed(Fd(sys().duplicate(ends[1])));
+  const std::byte one{1};
+  EXPECT_TRUE(beside_a_child([&] { return ::write(file.get(), &one, 1) == 1; }, [] {}));
+  std::byte got{};
+  EXPECT_EQ(::read(ends[0], &got, 1), 1);
+  for (const int end : ends) sys().close(end);
 }
 
 } // namespace
