@@ -19,6 +19,7 @@
 #include "comm/setup_round.h"
 #include "comm/setup_transports.h"
 #include "topology/host.h"
+#include "tuning/memory_budget.h"
 
 namespace whorl {
 namespace {
@@ -84,7 +85,9 @@ WaitPolicy wait_policy(const Setup& setup, double ranks_per_core) {
 /// Makes rank 0's decisions for all ranks.
 Result<Decisions> decide_for_all(Setup& setup) {
   std::size_t& slot_bytes = setup.membership->slot_bytes;
-  if (slot_bytes == 0) slot_bytes = suitable_slot_bytes(setup);
+  if (slot_bytes == 0) {
+    slot_bytes = std::max(suitable_slot_bytes(setup), least_slot_bytes(setup.membership->nranks));
+  }
   const auto costs = estimate_links(setup);
   if (!costs.ok()) return costs.status();
   return decide(*setup.membership, setup.options, *costs, endpoint_bytes(setup));
