@@ -41,11 +41,8 @@ class BlocksChecker {
     WHORL_TRY(fill());
     WHORL_TRY(check_own_block());
     WHORL_TRY(check_overlap());
-    if (call_.collective == Collective::kAllGather) {
-      fill_table(call_.recv, blocks_.receives);
-    } else {
-      request_.blocks = std::make_shared<const Blocks>(std::move(blocks_));
-    }
+    if (call_.collective == Collective::kAllGather) return fill_table(call_.recv, blocks_.receives);
+    request_.blocks = std::make_shared<const Blocks>(std::move(blocks_));
     return {};
   }
 
@@ -180,8 +177,9 @@ class BlocksChecker {
     return {};
   }
 
-  /// Fills the request's table with the blocks of the buffer that has all of them.
-  void fill_table(const void* start, const std::vector<Blocks::Block>& all) {
+  /// Fills the request's table with the blocks of the buffer that has all of them, unless no
+  /// algorithm takes these.
+  Status fill_table(const void* start, const std::vector<Blocks::Block>& all) {
     auto table = std::make_shared<BlockTable>();
     table->blocks.resize(nranks_);
     table->even = table->packed = true;
@@ -203,6 +201,9 @@ class BlocksChecker {
     request_.send = call_.send;
     request_.recv = call_.recv;
     request_.table = std::move(table);
+    if (request_.table->even) return {};
+    const auto algorithm = uneven_algorithm(call_.collective, communicator_.shape());
+    return algorithm.ok() ? Status() : bad(algorithm.status().message());
   }
 
   Status check_reduce_scatter() {
@@ -222,8 +223,7 @@ class BlocksChecker {
                       "where this rank's block of sendbuff begins",
                       read.rank));
     }
-    fill_table(call_.send, blocks_.sends);
-    return {};
+    return fill_table(call_.send, blocks_.sends);
   }
 
   const RawBlocksCall& raw_;

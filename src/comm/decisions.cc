@@ -50,12 +50,13 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
                          const std::function<std::size_t(int, std::size_t)>& endpoints) {
   Decisions decisions;
   decisions.channels = std::min(options.channels, members.channels - 1);
-  auto dims = parse_dims(options.dims, members.nranks);
-  if (!dims.ok() && options.made_of_another) {
-    warn_of_misfit("WHORL_DIMS", options.dims, members.nranks);
-    dims = std::vector<Dimension>();
-  }
+  auto dims = parse_dims(options.dims);
   if (!dims.ok()) return dims.status();
+  if (const Status fits = check_product(*dims, members.nranks); !fits.ok()) {
+    if (!options.made_of_another) return fits;
+    warn_of_misfit("WHORL_DIMS", options.dims, members.nranks);
+    dims->clear();
+  }
   if (dims->empty()) *dims = arrange(members.peers).dims;
   const std::string text = format_dims(*dims);
   if (text.size() >= decisions.dims.size()) {

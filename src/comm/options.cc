@@ -123,6 +123,7 @@ Result<Options> Options::from_environment() {
   options.algorithms = param_text(Param::kAlgo);
   WHORL_TRY(check_overrides(options.algorithms));
   options.dims = param_text(Param::kDims);
+  WHORL_TRY(parse_dims(options.dims).status());
   options.trace = param_text(Param::kTrace);
   WHORL_TRY(number(Param::kTraceRecords, 1, 1 << 28, options.trace_records));
   options.profiler_plugin = param_text(Param::kProfilerPlugin);

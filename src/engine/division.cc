@@ -1,7 +1,5 @@
 // The choice of the plan and the windows of a request. Any thread, also while another one drives
 // the engine.
-#include <fmt/core.h>
-
 #include <algorithm>
 
 #include "engine/engine.h"
@@ -13,16 +11,7 @@ Result<const Algorithm*> Engine::algorithm_for(const Request& request, std::size
   if (request.table == nullptr || request.table->even) {
     return &config_.selector.pick(request.collective, bytes);
   }
-  // Blocks of different sizes need an algorithm without scratch, whose chunks belong to no block.
-  for (const char* const name : {"direct", "ring"}) {
-    const Algorithm* const algorithm = find_algorithm(request.collective, name);
-    if (algorithm->supports(config_.shape)) return algorithm;
-  }
-  return Status::error(
-      Code::kInvalidUsage,
-      fmt::format("no algorithm of {} supports {} ranks with {} channels and "
-                  "blocks of different sizes; make WHORL_CHANNELS smaller",
-                  name_of(request.collective), config_.shape.nranks, config_.shape.channels));
+  return uneven_algorithm(request.collective, config_.shape); // check_blocks() has refused errors
 }
 
 /// Chooses the plan and the windows of a collective. Any thread.

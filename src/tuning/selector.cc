@@ -128,6 +128,18 @@ const Algorithm& Selector::pick(Collective collective, std::size_t bytes) const 
   return all_algorithms()[table_[static_cast<std::size_t>(collective)][size_class(bytes)]];
 }
 
+Result<const Algorithm*> uneven_algorithm(Collective collective, const Shape& shape) {
+  for (const char* const name : {"direct", "ring"}) {
+    const Algorithm* const algorithm = find_algorithm(collective, name);
+    if (algorithm->supports(shape)) return algorithm;
+  }
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format("no algorithm of {} supports {} ranks with {} channels and blocks of different "
+                  "sizes; make WHORL_CHANNELS smaller",
+                  name_of(collective), shape.nranks, shape.channels));
+}
+
 Status Selector::check(Collective collective, int nranks) const {
   if (has(collective)) return {};
   return Status::error(
@@ -159,15 +171,20 @@ std::string supported_overrides(const Shape& shape, std::string_view text) {
   return fmt::format("{}", fmt::join(parts, ","));
 }
 
-Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks) {
-  const auto bad = [&](std::string_view why) {
-    return Status::error(Code::kInvalidUsage,
-                         fmt::format("WHORL_DIMS=\"{}\": {}; write sizes whose product is the "
-                                     "number of ranks ({}), for instance \"4:twoshot,2:ring\"",
-                                     printable(text), printable(why), nranks));
-  };
+namespace {
+
+Status bad_dims(std::string_view text, std::string_view why) {
+  return Status::error(Code::kInvalidUsage,
+                       fmt::format("WHORL_DIMS=\"{}\": {}; write sizes whose product is the number "
+                                   "of ranks, for instance \"4:twoshot,2:ring\"",
+                                   printable(text), printable(why)));
+}
+
+} // namespace
+
+Result<std::vector<Dimension>> parse_dims(std::string_view text) {
+  const auto bad = [&](std::string_view why) { return bad_dims(text, why); };
   std::vector<Dimension> dims;
-  std::int64_t product = 1;
   for (const std::string_view part : split(text, ',')) {
     Dimension dim;
     const char* const end = part.data() + part.size();
@@ -182,11 +199,26 @@ Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks) {
       });
       if (!known) return bad(fmt::format("there is no algorithm \"{}\"", dim.algorithm));
     }
-    product *= dim.size;
-    if (product > nranks) return bad("the product of the sizes is too large");
     dims.push_back(std::move(dim));
   }
-  if (!dims.empty() && product != nranks) return bad("the product of the sizes is too small");
+  return dims;
+}
+
+Status check_product(const std::vector<Dimension>& dims, int nranks) {
+  std::int64_t product = 1;
+  for (const Dimension& dim : dims) {
+    product *= dim.size;
+    if (product > nranks) break; // before it overflows
+  }
+  if (dims.empty() || product == nranks) return {};
+  return bad_dims(format_dims(dims), fmt::format("the product of the sizes is too {} for {} ranks",
+                                                 product > nranks ? "large" : "small", nranks));
+}
+
+Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks) {
+  auto dims = parse_dims(text);
+  if (!dims.ok()) return dims;
+  if (const Status fits = check_product(*dims, nranks); !fits.ok()) return fits;
   return dims;
 }
 

@@ -44,11 +44,18 @@ class Selector {
   std::array<std::array<std::uint8_t, kClasses>, kNumCollectives> table_{};
 };
 
-/// Checks overrides as far as that needs no shape: the names in them.
+/// Checks the names in overrides, which needs no shape.
 Status check_overrides(std::string_view text);
 /// Returns the overrides that make() accepts for the shape.
 std::string supported_overrides(const Shape& shape, std::string_view text);
+/// Returns the algorithm for blocks of different sizes: one without scratch, whose chunks belong to
+/// no block. The error says that none supports the shape.
+Result<const Algorithm*> uneven_algorithm(Collective collective, const Shape& shape);
 /// Reads "4:twoshot,2:ring" (innermost first); the algorithm may be left out.
+Result<std::vector<Dimension>> parse_dims(std::string_view text);
+/// Checks that the product of the sizes is the number of ranks, unless there are none.
+Status check_product(const std::vector<Dimension>& dims, int nranks);
+/// Reads dimensions and checks their product.
 Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks);
 std::string format_dims(const std::vector<Dimension>& dims);
 

@@ -204,6 +204,12 @@ TEST(Decide, PartsOfACommunicatorDoWithoutSettingsThatDoNotFit) {
   EXPECT_NE(algorithm(three, Collective::kAllGather), "doubling");
   EXPECT_EQ(algorithm(three, Collective::kBarrier), "doubling");
 
+  options.dims = "3:nonsense"; // fits no communicator
+  const auto nonsense = decide(on_one_host(3), options, {}, nothing);
+  ASSERT_FALSE(nonsense.ok());
+  EXPECT_THAT(nonsense.status().message(), HasSubstr("there is no algorithm \"nonsense\""));
+  options.dims = "2:ring,2";
+
   const Decisions four = decided(on_one_host(4), options);
   EXPECT_EQ(dims_of(four), "2:ring,2");
   EXPECT_EQ(algorithm(four, Collective::kAllGather), "doubling");

@@ -221,14 +221,23 @@ TEST_F(OptionsTest, TextsAreTakenAsTheyAre) {
   EXPECT_EQ(accepted("WHORL_TRACE", "/tmp/trace.%r").trace, "/tmp/trace.%r");
 }
 
+/// Returns the error of a variable's value.
+std::string refusal_of(const char* name, const char* value) {
+  setenv(name, value, 1);
+  const Status status = Options::from_environment().status();
+  unsetenv(name);
+  EXPECT_EQ(status.code(), Code::kInvalidUsage) << value;
+  return status.message();
+}
+
+TEST_F(OptionsTest, DimensionsAreCheckedButForTheirProduct) {
+  EXPECT_THAT(refusal_of("WHORL_DIMS", "4:nonsense"), HasSubstr("no algorithm \"nonsense\""));
+  EXPECT_THAT(refusal_of("WHORL_DIMS", "two"), HasSubstr("WHORL_DIMS=\"two\": a size is not"));
+  accepted("WHORL_DIMS", "2147483647,2147483647,2147483647"); // whichever ranks there will be
+}
+
 TEST_F(OptionsTest, NamesOfAlgorithmsAreChecked) {
-  const auto refusal = [](const char* value) {
-    setenv("WHORL_ALGO", value, 1);
-    const Status status = Options::from_environment().status();
-    unsetenv("WHORL_ALGO");
-    EXPECT_EQ(status.code(), Code::kInvalidUsage) << value;
-    return status.message();
-  };
+  const auto refusal = [](const char* value) { return refusal_of("WHORL_ALGO", value); };
   EXPECT_THAT(refusal("ring,allreduce:magic"),
               HasSubstr("WHORL_ALGO: there is no algorithm \"magic\" for allreduce"));
   EXPECT_THAT(refusal("magic"), HasSubstr("WHORL_ALGO: \"magic\" is neither an algorithm nor"));

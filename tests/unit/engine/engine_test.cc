@@ -184,23 +184,5 @@ TEST(Engine, RefusesAWorkspaceBeyondTheBudgetBeforeItSends) {
   EXPECT_TRUE(ranks.empty());
 }
 
-/// 4096 ranks with 16 channels are too many for the algorithms that take blocks of different sizes.
-TEST(Engine, RefusesBlocksOfDifferentSizesWhereNoAlgorithmTakesThem) {
-  Membership members;
-  members.nranks = 4096;
-  members.slot_bytes = 65536;
-  const auto recorder = monitor::Recorder::make({}, 16);
-  Engine engine({.membership = &members,
-                 .shape = {.nranks = 4096, .channels = 16},
-                 .recorder = recorder.get()});
-  const auto table = std::make_shared<BlockTable>();
-  table->blocks.resize(4096);
-  const Request request{.collective = Collective::kAllGather, .count = 1, .table = table};
-  const auto windows = engine.windows_of(request);
-  ASSERT_FALSE(windows.ok());
-  EXPECT_EQ(windows.status().code(), Code::kInvalidUsage);
-  EXPECT_THAT(windows.status().message(), HasSubstr("allgather supports 4096 ranks"));
-}
-
 } // namespace
 } // namespace whorl

@@ -27,6 +27,18 @@ TEST(Selector, HasAnAlgorithmForEveryCollectiveOfAThousandRanks) {
   }
 }
 
+TEST(Selector, BlocksOfDifferentSizesNeedAnAlgorithmOfTheirOwn) {
+  for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
+    const auto few = uneven_algorithm(collective, {.nranks = 3, .channels = 16});
+    ASSERT_TRUE(few.ok()) << few.status().message();
+    EXPECT_EQ((*few)->collective, collective);
+    EXPECT_TRUE(uneven_algorithm(collective, {.nranks = 4096}).ok());
+    const Status none = uneven_algorithm(collective, {.nranks = 4096, .channels = 16}).status();
+    EXPECT_EQ(none.code(), Code::kInvalidUsage);
+    EXPECT_THAT(none.message(), HasSubstr("supports 4096 ranks with 16 channels and blocks"));
+  }
+}
+
 TEST(Selector, ACollectiveWithoutAlgorithmDoesNotStopTheOthers) {
   const int nranks = 70'000; // blocks of so many ranks cannot be numbered
   const auto selector = Selector::make({.nranks = nranks}, {}, "");
