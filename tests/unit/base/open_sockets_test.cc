@@ -65,7 +65,7 @@ void expect_end_beside_a_child(const Fd& near, Fd& far) {
                              [&] {
                                far.reset();
                                std::array poll{pollfd{near.get(), POLLIN, 0}};
-                               EXPECT_EQ(sys().poll(poll, 10'000'000'000), 1);
+                               ASSERT_EQ(sys().poll(poll, 10'000'000'000), 1);
                                std::byte none{};
                                EXPECT_EQ(sys().recv(near.get(), {&none, 1}), 0);
                              }));
@@ -104,13 +104,16 @@ TEST(OpenSockets, ConnectionsEndWithTheParent) {
 }
 
 TEST(OpenSockets, PairsReceivedSocketsAndDuplicatesEndWithTheParentToo) {
-  std::array<int, 2> ends{};
-  ASSERT_GE(sys().socket_pair(SOCK_STREAM, ends), 0);
-  const Fd near(ends[0]);
-  Fd far(ends[1]);
-  far = passed(far);
-  far = Fd(sys().duplicate(far.get()));
-  expect_end_beside_a_child(near, far);
+  for (const int kind : {0, 1, 2}) { // pair, received, duplicate
+    std::array<int, 2> ends{};
+    ASSERT_GE(sys().socket_pair(SOCK_STREAM, ends), 0);
+    const Fd near(ends[0]);
+    Fd far(ends[1]);
+    if (kind == 1) far = passed(far);
+    if (kind == 2) far = Fd(sys().duplicate(far.get()));
+    SCOPED_TRACE(kind);
+    expect_end_beside_a_child(near, far);
+  }
 }
 
 TEST(OpenSockets, TheNumbersStayTakenInTheChild) {
@@ -151,7 +154,7 @@ TEST(OpenSockets, WhatIsNoSocketAnyMoreIsKept) {
   for (const int end : ends) note_open_socket(end); // as if sockets had been closed past System
   const Fd file = passed(Fd(sys().duplicate(ends[1])));
   const std::byte one{1};
-  EXPECT_TRUE(beside_a_child([&] { return ::write(file.get(), &one, 1) == 1; }, [] {}));
+  ASSERT_TRUE(beside_a_child([&] { return ::write(file.get(), &one, 1) == 1; }, [] {}));
   std::byte got{};
   EXPECT_EQ(::read(ends[0], &got, 1), 1);
   for (const int end : ends) sys().close(end);
