@@ -25,6 +25,7 @@ class CountingOob final : public Oob {
   }
   Status give_up(const Status& why) override { return oob_.give_up(why); }
   Status check() override { return oob_.check(); }
+  bool was_cut_off() const override { return oob_.was_cut_off(); }
   int rounds() const noexcept { return rounds_; }
 
  private:

@@ -29,6 +29,9 @@ class Oob {
   /// Returns the reason if another rank is known to have given up or died. To be called between
   /// all-gathers, in long waits.
   virtual Status check() { return {}; }
+  /// Whether an all-gather has failed by the end of a connection, of which nobody has said the
+  /// reason.
+  virtual bool was_cut_off() const { return false; }
 };
 
 /// Time that a rank which does not go on may take in order to tell the others why.

@@ -80,6 +80,8 @@ class RootOob final : public Oob {
     return failed_;
   }
 
+  bool was_cut_off() const override { return cut_off_ && !root_has_failed_; }
+
  private:
   /// Tells the root, once, that this rank has all it needs or why this rank has failed.
   void say_goodbye() noexcept {
@@ -161,7 +163,7 @@ class RootOob final : public Oob {
   }
 
   /// Returns the error of a connection on which a call has failed, or that has ended (0).
-  Status broken(int error) const {
+  Status broken(int error) {
     if (error == -ENOMEM || error == -ENOBUFS) { // a want of this process, not of the root
       return Status::error(
           Code::kSystemError,
@@ -172,6 +174,7 @@ class RootOob final : public Oob {
       return changed_on_the_way("the root of the rendezvous",
                                 fmt::format("rank {} of {}", self_.rank, self_.nranks));
     }
+    cut_off_ = true;
     return Status::error(
         Code::kRemoteError,
         fmt::format("rank {} of {}: the root of the rendezvous has hung up ({}): the process that "
@@ -236,6 +239,7 @@ class RootOob final : public Oob {
   std::array<std::byte, 16> salt_{};
   bool answered_ = false; ///< whether the root has answered in this round
   bool root_has_failed_ = false;
+  bool cut_off_ = false;      ///< whether the connection to the root has ended
   bool said_goodbye_ = false; ///< whether the root expects no more of this rank
   Status failed_;
 };

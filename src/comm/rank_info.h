@@ -8,7 +8,7 @@
 namespace whorl {
 
 /// Version of the bytes that ranks exchange before they are connected, and of their messages.
-inline constexpr std::uint32_t kWireVersion = 10;
+inline constexpr std::uint32_t kWireVersion = 11;
 
 /// Makes this rank's PeerInfo; the transports of `setup` begin to listen.
 Result<PeerInfo> make_peer_info(Setup& setup, const Identity& identity, int rank);

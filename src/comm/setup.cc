@@ -102,9 +102,8 @@ Status failed_connecting(const Status& own, const Status& reported, bool another
   return reported.ok() ? own : reported;
 }
 
-/// Returns the error of a death that the transports find now, which names the rank that has died;
-/// `why`, that of the meeting, which may be no more than the end of a connection, if they find
-/// none.
+/// Returns the error of a death that the transports find within a short time; it names the rank
+/// that has died. Returns `why` if the transports find no death.
 Status with_death(const Setup& setup, const Status& why) {
   constexpr std::uint64_t kWaitNs = 3 * kAfterDeathNs, kAskAgainNs = 2'000'000;
   const std::uint64_t until_ns = sys().now_ns() + kWaitNs;
@@ -272,7 +271,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     if (!connected.ok()) return why;
     // A rank that has heard from all may have the communicator, and wait for this one.
     drop_closed_transports(setup);
-    if (why.code() == Code::kRemoteError) why = with_death(setup, why);
+    if (oob.was_cut_off()) why = with_death(setup, why);
     for (const auto& transport : setup.transports) transport->notify_peers(why);
     return why;
   }

@@ -124,7 +124,7 @@ class Handshake {
     kDone,
     kFailed,
   };
-  static constexpr std::uint16_t kWireVersion = 6;
+  static constexpr std::uint16_t kWireVersion = 5;
   static constexpr std::size_t kNonceBytes = 32;
   static constexpr std::size_t kMacBytes = 32;
   static constexpr std::size_t kShareBytes = sizeof(KeyExchange::Share);
