@@ -45,7 +45,7 @@ ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, nc
   const whorlResult_t result =
       whorlCommShrink(whorl_nccl::inner(comm), excluded, count, whorl_nccl::inner(newcomm),
                       Options(config).of_child(), flags);
-  if (excluded != nullptr && excluded_count > 0) return report(result);
+  if (excluded_count != 0) return report(result);
   return fail_in_group(ncclInvalidArgument, "ncclCommShrink: excludeRanksList is empty");
 }
 

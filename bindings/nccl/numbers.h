@@ -39,6 +39,8 @@ inline std::optional<whorlDataType_t> inner_type(ncclDataType_t type) noexcept {
 
 /// Bit in the numbers of operators whose factor is in device memory.
 inline constexpr int kFactorOnDevice = 1 << 30;
+
+/// Returns whether the factor of an operator that inner_operator() accepts is in device memory.
 inline bool has_factor_on_device(ncclRedOp_t op) noexcept {
   return static_cast<int>(op) > kFactorOnDevice;
 }

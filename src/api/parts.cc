@@ -51,8 +51,7 @@ Status check_excluded(const Communicator& parent, std::span<const int> excluded)
 /// Checks the other arguments of a shrink.
 Status check_shrink(const int* excluded, int count, int flags) {
   if (count < 0) {
-    return invalid(fmt::format(
-        "excludeRanksCount is {}; it must be the number of ranks in excludeRanksList", count));
+    return invalid("excludeRanksList is empty, or excludeRanksCount is negative");
   }
   if (count > 0 && excluded == nullptr) {
     return invalid(fmt::format("excludeRanksCount is {} and excludeRanksList is NULL", count));

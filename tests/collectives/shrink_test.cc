@@ -314,7 +314,7 @@ TEST_P(Shrink, RefusesWrongLists) {
     refused(2, 1, 1, "excludeRanksList[0] is 2; it must be a rank from 0 to 1");
     refused(-1, 1, 1, "excludeRanksList[0] is -1");
     refused(context.rank, 1, 1, "which made the call, is in excludeRanksList");
-    refused(0, -1, 1, "excludeRanksCount is -1");
+    refused(0, -1, 1, "excludeRanksCount is negative");
     refused(1 - context.rank, 1, 6, "shrinkFlags is 6");
     expect_to_work(comm, context.rank, 2); // nothing was aborted
     EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);

@@ -344,7 +344,7 @@ def options_of_one_rank(self: Rank) -> None:
     expect(self.all_reduce([1]), [4.0], "before an empty list")
     if self.rank != 3:
         begin, count = time.monotonic(), 0 if self.rank == 2 else 1
-        words = ["excludeRanksList is empty"] if self.rank == 2 else ["excludeRanksCount", "rank 2"]
+        words = ["excludeRanksList is empty"] if self.rank == 2 else ["excludeRanksList is empty", "rank 2"]
         fails(INVALID_ARGUMENT, lambda: nccl.ncclCommShrink(self.comm, leaves, count,
                                                             ctypes.byref(comm), None, 0), *words)
         expect(time.monotonic() - begin < 20, True, "the others hear of an empty list soon")
