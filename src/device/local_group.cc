@@ -295,7 +295,9 @@ Status LocalDeviceGroup::launch_fused(Operation& operation) {
   const Post& leader = operation.posts.back();
   const gpu::ContextGuard guard(leader.context);
   if (done_context_ != leader.context) {
-    if (done_ != nullptr) static_cast<void>(driver()->cuEventDestroy(done_));
+    if (done_ != nullptr && gpu::is_same_context(done_context_, done_context_id_)) {
+      static_cast<void>(driver()->cuEventDestroy(done_));
+    }
     done_ = nullptr;
     WHORL_CUDA_TRY(cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING));
     done_context_ = leader.context;

@@ -32,7 +32,8 @@ struct DeviceWatch {
 inline constexpr std::string_view kNotForGraphs =
     "the stream is being captured into a graph, but this operation is carried out by the host, or "
     "by more than a kernel, which no graph can repeat, or it is the first one between the devices "
-    "of its communicator, which allocates memory; issue it outside the capture";
+    "of its communicator, which allocates memory, or its streams are cudaStreamPerThread of "
+    "different threads; issue it outside the capture";
 
 /// Outcome of an operation for which all ranks have met.
 enum class Met {

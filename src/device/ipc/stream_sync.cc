@@ -227,8 +227,8 @@ void StreamSync::watch(const Watched& operation) {
   }
   if (result == WaitResult::kTimedOut) {
     Status late = too_late(operation);
-    // A rank that has failed writes the words of all, which then do not show who was missing: its
-    // own error, which look_at_peers() finds, is the reason.
+    // A rank that has failed writes the words of all, which then do not show who was missing:
+    // the error of that rank, which look_at_peers() finds, is the reason.
     constexpr std::uint64_t kReasonNs = 1'000'000'000;
     if (board_.stop_words().is_set()) wait([] { return false; }, kReasonNs);
     watch_.fail(std::move(late));

@@ -95,20 +95,22 @@ Status device_fault() { return gpu::current_fault(); }
 
 const void* device_buffer(const Request& request, int rank, int nranks) noexcept {
   if (!devices_possible()) return nullptr;
-  if (request.scaled && request.scalar_source != nullptr && is_device(request.scalar_source)) {
-    return request.scalar_source;
-  }
+  // The factor counts last: the default stream is that of the buffers' context.
+  const auto factor = [&]() -> const void* {
+    const void* const source = request.scaled ? request.scalar_source : nullptr;
+    return source != nullptr && is_device(source) ? source : nullptr;
+  };
   if (request.blocks != nullptr) {
     for (const auto* const blocks : {&request.blocks->sends, &request.blocks->receives}) {
       for (const Blocks::Block& block : *blocks) {
         if (block.used && block.count > 0 && is_device(block.data)) return block.data;
       }
     }
-    return nullptr;
+    return factor();
   }
   if (input_bytes(request, rank, nranks) > 0 && is_device(request.send)) return request.send;
   if (output_bytes(request, rank, nranks) > 0 && is_device(request.recv)) return request.recv;
-  return nullptr;
+  return factor();
 }
 
 bool lacks_context(void* handle) noexcept {

@@ -143,9 +143,15 @@ TEST_F(StreamSyncTest, TheReasonIsThatOfTheRankThatFailedFirst) {
   held = 0;
   const auto begin = std::chrono::steady_clock::now();
   watch_.look_at_peers = [&] { // the reason comes after the timeout
-    if (std::chrono::steady_clock::now() - begin < 500ms) return;
+    if (std::chrono::steady_clock::now() - begin < 300ms) return;
     comm_error_.set(Status::error(Code::kRemoteError, "the reason"));
   };
+  const SharedState board({ranks_[0].memory.data(), ranks_[0].memory.size()}, 2);
+  board.stop_words().set(); // what a rank does that fails
+  for (int rank = 0; rank < 2; ++rank) {
+    board.barrier(rank).ready.store(kStart + (1U << 30));
+    board.barrier(rank).done.store(kStart + (1U << 30));
+  }
   const CUstream stream = ranks_[0].stream.get();
   const auto hold = [&] {
     return gpu::check(cuStreamWaitValue32(stream, reinterpret_cast<CUdeviceptr>(word), 1,
@@ -162,12 +168,6 @@ TEST_F(StreamSyncTest, TheReasonIsThatOfTheRankThatFailedFirst) {
                        hold)
                 .message(),
             "");
-  const SharedState board({ranks_[0].memory.data(), ranks_[0].memory.size()}, 2);
-  board.stop_words().set(); // what a rank does that fails
-  for (int rank = 0; rank < 2; ++rank) {
-    board.barrier(rank).ready.store(kStart + (1U << 30));
-    board.barrier(rank).done.store(kStart + (1U << 30));
-  }
   while (!comm_error_.is_set()) std::this_thread::sleep_for(1ms);
   EXPECT_EQ(comm_error_.status().message(), "the reason");
   held = 1;
