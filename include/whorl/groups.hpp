@@ -15,7 +15,7 @@ namespace detail {
 /// Number of objects of Group that are open in this thread.
 inline constinit thread_local int open_groups = 0;
 
-/// Whether an exception has left one of them: the outermost will issue no call.
+/// Whether an exception has left an open Group of this thread: the outermost will issue no call.
 inline constinit thread_local bool left_by_exception = false;
 
 /// Fails the open group of this thread: its outermost end issues no call.
@@ -28,8 +28,8 @@ inline void fail_group() noexcept {
 /// Group that collects the calls of this thread from construction to end() and issues them
 /// together. Groups nest. Communicators are made outside, or by Communicator::join_all(). The
 /// destructor of a group that an exception leaves drops the calls, whose buffers may be gone. The
-/// groups around it then issue nothing either: their end() throws. Otherwise the destructor issues
-/// the calls, and drops their error: call end().
+/// groups around it then issue nothing either: end() of the outermost throws. Otherwise the
+/// destructor issues the calls, and drops their error: call end().
 class Group {
  public:
   Group() {

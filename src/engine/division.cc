@@ -11,7 +11,7 @@ Result<const Algorithm*> Engine::algorithm_for(const Request& request, std::size
   if (request.table == nullptr || request.table->even) {
     return &config_.selector.pick(request.collective, bytes);
   }
-  return uneven_algorithm(request.collective, config_.shape); // check_blocks() has refused errors
+  return uneven_algorithm(request.collective, config_.shape); // check_blocks() has refused others
 }
 
 /// Chooses the plan and the windows of a collective. Any thread.

@@ -53,9 +53,9 @@ std::string supported_overrides(const Shape& shape, std::string_view text);
 Result<const Algorithm*> uneven_algorithm(Collective collective, const Shape& shape);
 /// Reads "4:twoshot,2:ring" (innermost first); the algorithm may be left out.
 Result<std::vector<Dimension>> parse_dims(std::string_view text);
-/// Checks that the product of the sizes is the number of ranks, unless there are none.
+/// Checks that the product of the sizes is the number of ranks, unless there are no sizes.
 Status check_product(const std::vector<Dimension>& dims, int nranks);
-/// Reads dimensions and checks their product.
+/// Reads dimensions, and checks that their product is `nranks`.
 Result<std::vector<Dimension>> parse_dims(std::string_view text, int nranks);
 std::string format_dims(const std::vector<Dimension>& dims);
 

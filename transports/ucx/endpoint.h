@@ -58,7 +58,7 @@ class UcxEndpoint final : public Endpoint {
   bool has_ended() noexcept override {
     return received_ >= end_.load(std::memory_order_acquire); // pairs with release in set_end()
   }
-  Message peek_arrived() noexcept override { return peek(false); }
+  Message peek_arrived() noexcept override { return has_ended() ? Message() : peek(false); }
   void release() noexcept override;
   Progress progress() noexcept override;
 

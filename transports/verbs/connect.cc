@@ -56,7 +56,7 @@ Status VerbsTransport::make_memory(std::size_t peers) {
     own->usable = made.ok();
     any |= own->usable;
     if (made.ok()) continue;
-    own->completions.clear(); // of which one may have no queue
+    own->completions.clear(); // gives queues back
     if (first_error.ok()) first_error = std::move(made);
   }
   if (!any) return first_error;
