@@ -203,8 +203,11 @@ void ProcessGroupWhorl::monitoredBarrier(const c10d::BarrierOptions& options, bo
                                   timeout.count(), " ms");
     }
     const std::string answer = store_->get_to_str(go);
-    if (store_->add(heard, 1) == size_ - 1) store_->set(all_heard, std::string("heard"));
     if (answer != "go") fail<c10::DistBackendError>(answer);
+    try {
+      if (store_->add(heard, 1) == size_ - 1) store_->set(all_heard, std::string("heard"));
+    } catch (const std::exception&) { // rank 0 has left, with the store
+    }
     return;
   }
   std::string missing;
@@ -218,9 +221,12 @@ void ProcessGroupWhorl::monitoredBarrier(const c10d::BarrierOptions& options, bo
     store_->set(go, std::string("go"));
     // The store may end with this process, so the others hear first; a dead rank never does.
     const Deadline limit = std::min(deadline, deadline_in(kShutdownGrace));
-    if (size_ > 1 && wait_for_key(*store_, all_heard, limit, never)) {
-      for (const std::string& read : {go, heard, all_heard}) store_->deleteKey(read);
-      for (int rank = 1; rank < size_; ++rank) store_->deleteKey(mine(rank));
+    try {
+      if (size_ > 1 && wait_for_key(*store_, all_heard, limit, never)) {
+        for (const std::string& read : {go, heard, all_heard}) store_->deleteKey(read);
+        for (int rank = 1; rank < size_; ++rank) store_->deleteKey(mine(rank));
+      }
+    } catch (const std::exception&) { // all have come; keys that stay do no harm
     }
     return throw_if_interrupted();
   }
