@@ -72,8 +72,10 @@ def _create(group: Any, options: Any) -> ProcessGroupWhorl:
     return ProcessGroupWhorl(group.store, group.group_rank, group.group_size, options)
 
 
-# Files of devices of torch's "cuda": a GPU of NVIDIA, of its boards, under WSL, and of AMD.
-_DEVICE_FILES = ("/dev/nvidia[0-9]*", "/dev/nvhost-gpu", "/dev/dxg", "/dev/kfd")
+# Files that tell of devices of torch's "cuda". With CUDA: a GPU, one on a board of NVIDIA, and a driver under
+# WSL, which has /dev/dxg for GPUs of all vendors.
+_CUDA_FILES = ("/dev/nvidia[0-9]*", "/dev/nvhost-gpu", "/usr/lib/wsl/lib/libcuda.so.1")
+_HIP_FILES = ("/dev/kfd",)
 
 
 def _has_cuda() -> bool:
@@ -84,7 +86,7 @@ def _has_cuda() -> bool:
     by_management_library = getattr(torch.cuda, "_device_count_nvml", lambda: -1)()
     if by_management_library >= 0:
         return by_management_library > 0
-    return any(glob.glob(pattern) for pattern in _DEVICE_FILES)
+    return any(glob.glob(pattern) for pattern in (_HIP_FILES if torch.version.hip else _CUDA_FILES))
 
 
 def _devices() -> list[str]:

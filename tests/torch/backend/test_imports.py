@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -27,9 +28,14 @@ def test_the_driver_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", asked, raising=False)
-    for by_nvml, files, expected in ((-1, [], False), (-1, ["/dev/nvidia0"], True), (0, ["/dev/nvidia0"], False),
-                                     (2, [], True)):
+    cuda, hip = None, "6.4"
+    for kind, by_nvml, file, expected in (
+            (cuda, -1, "/dev/null", False), (cuda, -1, "/dev/nvidia0", True), (cuda, -1, "/dev/nvhost-gpu", True),
+            (cuda, -1, "/usr/lib/wsl/lib/libcuda.so.1", True), (cuda, -1, "/dev/dxg", False),
+            (cuda, -1, "/dev/kfd", False), (hip, -1, "/dev/kfd", True), (hip, -1, "/dev/nvidia0", False),
+            (cuda, 0, "/dev/nvidia0", False), (cuda, 2, "/dev/null", True)):
+        monkeypatch.setattr(torch.version, "hip", kind)
         monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda number=by_nvml: number)
         monkeypatch.setattr(whorl_torch, "glob", SimpleNamespace(
-            glob=lambda pattern, found=files: found if "nvidia" in pattern else []), raising=False)
-        assert whorl_torch._devices() == (["cpu", "cuda"] if expected else ["cpu"])
+            glob=lambda pattern, only=file: fnmatch.filter([only], pattern)))
+        assert whorl_torch._devices() == (["cpu", "cuda"] if expected else ["cpu"]), (kind, by_nvml, file)
