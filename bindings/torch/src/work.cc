@@ -73,11 +73,11 @@ std::vector<at::Tensor> WhorlWork::result() {
 }
 
 bool WhorlWork::wait(std::chrono::milliseconds timeout) {
-  Executor::complete_before_wait(*this);
   if (is_limited(timeout)) {
     wait_until(deadline_in(timeout), timeout);
     return true;
   }
+  Executor::complete_before_wait(*this);
   if (!future_->completed()) {
     if (overdue_) {
       wait_with_grace();
