@@ -229,7 +229,7 @@ def test_first_message_of_a_rank_that_has_left() -> None:
 
 
 # As on machines that do not say who they are: no name of the boot, and another table of processes.
-NAMELESS = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c",
+NAMELESS = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
             'mount --bind /dev/null /proc/sys/kernel/random/boot_id && exec "$@"', "sh"]
 
 LATE_RECEIVER = """
@@ -256,6 +256,10 @@ def test_processes_of_hosts_without_a_name_are_not_compared() -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     processes = [subprocess.Popen([*NAMELESS, sys.executable, "-c", LATE_RECEIVER, str(rank), str(store.port)],
                                   stderr=subprocess.PIPE, text=True) for rank in range(2)]
-    for process in processes:
-        _, errors = process.communicate(timeout=90)
-        assert process.returncode == 0, errors
+    try:
+        for process in processes:
+            _, errors = process.communicate(timeout=90)
+            assert process.returncode == 0, errors
+    finally:
+        for process in processes:
+            process.kill()
