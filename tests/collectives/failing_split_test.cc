@@ -218,7 +218,7 @@ TEST(FailingSplit, IsNoMatterOfOtherColors) {
   });
 }
 
-/// What whorlGetLastError() says of a parent that works on is the last error, not that of the
+/// Checks that whorlGetLastError() of a parent that works on has the last error, not that of the
 /// split.
 TEST(FailingSplit, IsNotTheReasonOfLaterErrors) {
   with_each_transport([](const char* transport) {
