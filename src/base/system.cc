@@ -353,8 +353,11 @@ std::size_t System::total_cache_bytes() {
     sharing = count_of(text_of(folder + "shared_cpu_list"));
   }
   const auto online = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-  if (largest > 0)
-    return largest * std::max<std::size_t>(1, online / std::max<std::size_t>(1, sharing));
+  sharing = std::max<std::size_t>(1, sharing);
+  // A virtual machine with two cores is shown the whole cache, but others use the most of it.
+  constexpr std::size_t kMostOfOneCore = 32 << 20;
+  largest = std::min(largest, sharing * kMostOfOneCore);
+  if (largest > 0) return largest * std::max<std::size_t>(1, online / sharing);
   for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
     if (const long bytes = ::sysconf(level); bytes > 0) return static_cast<std::size_t>(bytes);
   }

@@ -98,7 +98,7 @@ class System {
   virtual int shutdown_send(int fd) noexcept; ///< lets the peer read to the end, then see the end
   virtual int poll(std::span<pollfd> fds, std::uint64_t timeout_ns) noexcept;
   /// Returns the bytes of all caches of the last level, if all are like that of the first core; 0
-  /// if unknown.
+  /// if unknown. Counts no more for a core than the largest processors have.
   virtual std::size_t total_cache_bytes();
   virtual int epoll_create() noexcept;
   virtual int epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t data) noexcept;

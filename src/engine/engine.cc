@@ -154,6 +154,9 @@ Status Engine::start_collective(const Request& request) {
                                                                       : reduce_scatterv_call_;
   if (!cached.fits(request)) WHORL_TRY(prepare(cached, request));
   current_ = &cached;
+  // Lines of an input that was just read are in this core's cache: there, ordinary stores are
+  // cheap.
+  cached.replaces_input = reduces(request.collective) && !cached.apart(request.send, request.recv);
   WHORL_TRY(reserve(cached.scratch_bytes, request));
   fingerprint_ = fingerprint_of(request, ++sequence_, cached.plan->hash);
   const Membership& members = *config_.membership;
@@ -163,7 +166,7 @@ Status Engine::start_collective(const Request& request) {
                   .input = static_cast<const std::byte*>(request.send),
                   .output = static_cast<std::byte*>(request.recv),
                   .scratch = scratch_.data(),
-                  .nontemporal_output = cached.nontemporal,
+                  .nontemporal_output = cached.nontemporal && !cached.replaces_input,
                   .hears_all_first = cached.agreement == Agreement::kByFirstMessages,
                   .fingerprint = fingerprint_,
                   .pipeline = request.pipeline.get()};

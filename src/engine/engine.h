@@ -70,7 +70,7 @@ class Engine {
       return false;
     }
     return (call.send == last.send && call.recv == last.recv) ||
-           (!config_.devices && cached.apart(call.send, call.recv));
+           (!config_.devices && !cached.replaces_input && cached.apart(call.send, call.recv));
   }
   /// Begins a call that matches_last_call(): a batch of one, without the work that does not depend
   /// on the buffers.
@@ -158,7 +158,9 @@ class Engine {
     const Plan* plan = nullptr;
     ChunkMap map;
     MoveKernels kernels;
-    bool nontemporal = false; ///< whether the output is written past the caches
+    /// Whether the output is written past the caches, unless the operation replaces its input.
+    bool nontemporal = false;
+    bool replaces_input = false; ///< whether the last call reduced into the memory of its input
     Agreement agreement = Agreement::kByData;
     std::size_t scratch_bytes = 0; ///< bytes of scratch chunks, and of the output if it is copied
     std::size_t result_at = 0;     ///< offset in scratch memory of the output if it is copied

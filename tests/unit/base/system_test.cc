@@ -32,6 +32,11 @@ TEST(System, MapsAndCountsPartsOfPages) {
   sys().munmap(memory, 4 * page);
 }
 
+TEST(System, CountsNoMoreCacheThanTheProcessorsCanHave) {
+  const auto cores = static_cast<std::size_t>(::sysconf(_SC_NPROCESSORS_ONLN));
+  EXPECT_LE(sys().total_cache_bytes(), cores << 25);
+}
+
 TEST(System, RefusesALargeFileWhereItsLimitWouldEndTheProcess) {
   const pid_t pid = ::fork();
   if (pid == 0) {

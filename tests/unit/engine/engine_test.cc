@@ -99,6 +99,22 @@ TEST(Engine, RepeatsACallWithOtherBuffersOnly) {
   EXPECT_EQ(out, std::vector<int>(100, 3)) << "buffers of the call before";
 }
 
+TEST(Engine, DecidesAnewAboutTheCachesAfterACallInPlace) {
+  Ranks ranks(2);
+  std::vector<std::vector<int>> data(2, std::vector<int>(100, 1));
+  const std::vector<int> in(100, 1);
+  std::vector<int> out(100);
+  std::vector<std::vector<Request>> batches;
+  for (std::vector<int>& mine : data) batches.push_back({all_reduce(mine, mine)});
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(ranks.engines[rank]->start(batches[rank]).ok());
+  }
+  ASSERT_EQ(ranks.advance(), done(2));
+  EXPECT_EQ(data[0], std::vector<int>(100, 2));
+  EXPECT_TRUE(ranks.engines[0]->matches_last_call(raw(data[0], data[0])));
+  EXPECT_FALSE(ranks.engines[0]->matches_last_call(raw(in, out)));
+}
+
 TEST(Engine, CarriesOutTransfersAtOnceAndInOrderForEachPeer) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 10'000; // several windows
