@@ -138,7 +138,7 @@ const std::vector<TransportKind>& transport_kinds() {
     all->push_back(faulty(kind_named("inproc")));
     // There are devices only for tests of RDMA (tests/rdma/suite.sh, which leaves out UCX for its
     // time).
-    if (std::getenv("WHORL_TEST_RDMA") == nullptr) return all;
+    if (std::getenv("TEST_RDMA_DEVICES") == nullptr) return all;
     all->push_back(verbs("verbs", Mode::kProcesses, make_verbs));
     all->push_back(verbs("verbs_threads", Mode::kThreads, make_verbs));
     all->push_back(ucx_over("rc_v", Mode::kProcesses));

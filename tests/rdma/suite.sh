@@ -3,7 +3,7 @@
 # have "Verbs" or "verbs" in their names. Goes on after a failure, and returns 1 if there was one.
 set -u
 status=0
-export WHORL_TEST_RDMA=1
+export TEST_RDMA_DEVICES=1
 # Ports with the same number belong together; a single one of each rank makes packets cross the link.
 export WHORL_IB_RAILS=1
 
