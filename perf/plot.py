@@ -8,6 +8,7 @@ usage: plot.py FILE < JSON         draws the run
 The perf programs call it for --plot. FILE ends in .png, .svg or .pdf; JSON is what -J writes, so recorded
 runs can be drawn again."""
 import argparse
+import io
 import json
 import os
 import pathlib
@@ -94,7 +95,9 @@ def draw(report, path):
     figure.suptitle(f"{report['program']}: {len(report['ranks'])} ranks on {hosts} "
                     f"host{'s' * (hosts != 1)}, mode {config['mode']}, buffers {config['alloc']}\n"
                     f"{report['machine']['processor']}, {report['date']}", fontsize=10)
-    figure.savefig(path, dpi=120)
+    picture = io.BytesIO()  # matplotlib's own errors of a full disk hide the reason
+    figure.savefig(picture, dpi=120, format=path.suffix[1:])
+    path.write_bytes(picture.getvalue())
 
 
 def main():
@@ -121,7 +124,10 @@ def main():
         count = sum(len(sides) for sides in curves(report).values())
         if refusal(count):
             return refusal(count)
-        draw(report, path)
+        try:
+            draw(report, path)
+        except OSError as error:
+            return f"plot.py: cannot write {path}: {error.strerror}"
         print(f"# drawn to {path}")
     return 0
 
