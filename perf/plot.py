@@ -8,6 +8,7 @@ usage: plot.py FILE < JSON         draws the run
 The perf programs call it for --plot. FILE ends in .png, .svg or .pdf; JSON is what -J writes, so recorded
 runs can be drawn again."""
 import argparse
+import io
 import json
 import os
 import pathlib
@@ -15,13 +16,15 @@ import sys
 
 ENDINGS = (".png", ".svg", ".pdf")
 DEBIANS = "/usr/bin/python3"  # has Debian's matplotlib, which another python3 in PATH lacks
-SIDES = {"out_of_place": ("out of place", "-"), "in_place": ("in place", "--")}  # words and line
+SIDES = {"out_of_place": ("out of place", "-", "full"), "in_place": ("in place", "--", "none")}  # words, line, marker
 COLOURS, MARKERS = 10, "os"  # after so many curves the colours return with another marker
 MOST = 20  # curves that one picture shows: all operators, or one side of all datatypes
 
 
 def refusal(count):
     """Returns the sentence that refuses a picture of so many curves; nothing if they can be told apart."""
+    if count == 0:
+        return "plot.py: there is nothing to draw over a size, as in runs of a barrier"
     return "" if count <= MOST else (
         f"plot.py: {count} curves cannot be told apart, {MOST} can; choose a datatype by -d, an operator by -o, a root "
         "by -r or a side by --side")
@@ -33,7 +36,7 @@ def curves(report):
     found = {}
     for row in report["rows"]:
         for side in SIDES:
-            if row[side]:
+            if row[side] and row["bytes"] > 0:
                 sides = found.setdefault((row["type"], row["redop"], row["root"]), {})
                 sides.setdefault(side, {}).setdefault(row["bytes"], []).append(
                     (row[side]["time_us"], row[side]["busbw_gbs"]))
@@ -70,11 +73,11 @@ def draw(report, path):
         if len(kinds) > 1:
             legend.append(lines.Line2D([], [], **style, label=label_of(kind, kinds)))
         for side, (sizes, times, busbw) in sides.items():
-            time.plot(sizes, times, SIDES[side][1], **style)
-            bandwidth.plot(sizes, busbw, SIDES[side][1], **style)
+            for axes, values in ((time, times), (bandwidth, busbw)):
+                axes.plot(sizes, values, SIDES[side][1], fillstyle=SIDES[side][2], **style)
     shown = {side for sides in kinds.values() for side in sides}
-    legend += [lines.Line2D([], [], color="black", linestyle=line, label=words)
-               for side, (words, line) in SIDES.items() if side in shown]
+    legend += [lines.Line2D([], [], color="black", linestyle=line, marker=MARKERS[0], markersize=4, fillstyle=fill,
+                            label=words) for side, (words, line, fill) in SIDES.items() if side in shown]
     bandwidth.legend(handles=legend, loc="upper left", bbox_to_anchor=(1.02, 1), fontsize=9, borderaxespad=0)
     for axes in (time, bandwidth):
         axes.set_xscale("log", base=2)
@@ -92,7 +95,9 @@ def draw(report, path):
     figure.suptitle(f"{report['program']}: {len(report['ranks'])} ranks on {hosts} "
                     f"host{'s' * (hosts != 1)}, mode {config['mode']}, buffers {config['alloc']}\n"
                     f"{report['machine']['processor']}, {report['date']}", fontsize=10)
-    figure.savefig(path, dpi=120)
+    picture = io.BytesIO()  # matplotlib's own errors of a full disk hide the reason
+    figure.savefig(picture, dpi=120, format=path.suffix[1:])
+    path.write_bytes(picture.getvalue())
 
 
 def main():
@@ -117,11 +122,12 @@ def main():
     if not arguments.check:
         report = json.load(sys.stdin)
         count = sum(len(sides) for sides in curves(report).values())
-        if count == 0:
-            return "plot.py: the run has no rows to draw"
         if refusal(count):
             return refusal(count)
-        draw(report, path)
+        try:
+            draw(report, path)
+        except OSError as error:
+            return f"plot.py: cannot write {path}: {error.strerror}"
         print(f"# drawn to {path}")
     return 0
 

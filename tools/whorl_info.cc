@@ -21,7 +21,7 @@ int run(int argc, char** argv) {
   app.add_flag("--json", json, "Print JSON, for programs");
   app.footer(
       "Exit status: 0; 1 if variables of the launcher or of whorl let no communicator be made. "
-      "WHORL_SECRET_FILE is not read.");
+      "WHORL_SECRET_FILE is not read, and WHORL_PROFILER_PLUGIN not loaded.");
   if (const auto status = whorl::cli::parse(app, argc, argv)) return *status;
   const auto facts = whorl::info::collect();
   fmt::print("{}", json ? whorl::info::to_json(facts) : whorl::info::to_text(facts));

@@ -101,12 +101,14 @@ int run(int argc, char** argv) {
       ->expected(0, 1)
       ->default_str("1")
       ->check(CLI::Range(0.1, 3600.0));
+  app.footer(
+      "Exit status: 0; 1 if --why finds a rank for which others wait; 2 if there is no "
+      "communicator, or something goes wrong.");
   why->excludes(skew)->excludes(json);
   skew->excludes(json);
   if (const auto over = cli::parse(app, argc, argv)) return *over;
   int status = answer(arguments, true);
-  while (arguments.watch_s > 0 && status != kFailed) {
-    std::fflush(stdout);
+  while (arguments.watch_s > 0 && status != kFailed && std::fflush(stdout) == 0) {
     const auto whole = static_cast<time_t>(arguments.watch_s);
     const timespec pause{whole,
                          static_cast<long>((arguments.watch_s - static_cast<double>(whole)) * 1e9)};

@@ -41,8 +41,9 @@ int count_roots(const Collective& collective, const Options& options, int nranks
 }
 
 /// Returns the number of curves that --plot draws: of each combination of datatype, operator and
-/// root one for each side.
+/// root one for each side; none where no size is measured.
 std::size_t count_curves(const Collective& collective, const Options& options, int nranks) {
+  if (!collective.moves_data) return 0;
   std::size_t pairs = 0;
   for (DataType type : options.types) {
     for (Operator op : operators_of(collective, options)) {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <cstddef>
 
 namespace whorl {
 
@@ -26,7 +26,9 @@ std::string expand_file_pattern(const std::string& pattern, const FilePatternFac
 
 FilePatternFacts file_pattern_facts(const Identity& identity, int rank, std::uint32_t process_id) {
   FilePatternFacts facts{.rank = rank, .process_id = process_id};
-  std::memcpy(&facts.job, identity.job.data(), sizeof facts.job);
+  for (std::size_t i = 0; i < sizeof facts.job; ++i) {
+    facts.job = facts.job << 8 | std::to_integer<std::uint32_t>(identity.job[i]);
+  }
   return facts;
 }
 

@@ -11,7 +11,7 @@ namespace whorl {
 struct FilePatternFacts {
   int rank = 0;
   std::uint32_t process_id = 0;
-  std::uint32_t job = 0; ///< number that differs between communicators
+  std::uint32_t job = 0; ///< number of the communicator: the digits by which whorl-stat calls it
 };
 
 /// Returns the name of a file of one rank: in `pattern` %r stands for the rank, %p for the process,

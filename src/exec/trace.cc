@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/file_pattern.h"
+#include "base/log.h"
 #include "base/system.h"
 #include "exec/execution.h"
 
@@ -54,8 +55,9 @@ std::string name_of_track(std::uint32_t track) {
 
 } // namespace
 
-Trace::Trace(std::ofstream file, std::size_t records, Who who)
-    : file_(std::move(file)),
+Trace::Trace(std::string path, std::ofstream file, std::size_t records, Who who)
+    : path_(std::move(path)),
+      file_(std::move(file)),
       who_(std::move(who)),
       ticks_(ticks()),
       ns_(sys().now_ns()),
@@ -70,7 +72,7 @@ Result<std::unique_ptr<Trace>> Trace::open(const std::string& pattern, std::size
                          fmt::format("WHORL_TRACE: rank {} cannot write {}: {}", who.facts.rank,
                                      path, std::strerror(errno)));
   }
-  return std::unique_ptr<Trace>(new Trace(std::move(file), records, std::move(who)));
+  return std::unique_ptr<Trace>(new Trace(path, std::move(file), records, std::move(who)));
 }
 
 void Trace::write(std::span<const std::string> operations) {
@@ -140,6 +142,9 @@ void Trace::write(std::span<const std::string> operations) {
   fmt::format_to(out, "\n]}}\n");
   file_.write(text.data(), static_cast<std::streamsize>(text.size()));
   file_.close();
+  if (file_) return;
+  log(LogLevel::kWarn, fmt::format("WHORL_TRACE: rank {} cannot write all of {}: {}",
+                                   who_.facts.rank, path_, std::strerror(errno)));
 }
 
 /// Records the repetition that `lane` has just finished. The next repetition may begin at once.

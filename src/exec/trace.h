@@ -85,12 +85,14 @@ class Trace {
   void add(const TraceRecord& record) noexcept {
     records_[static_cast<std::size_t>(added_++ % records_.size())] = record;
   }
-  /// Writes the file. `operations[i]` is the name of TraceRecord::algorithm i.
+  /// Writes the file, or a warning where that fails. `operations[i]` is the name of
+  /// TraceRecord::algorithm i.
   void write(std::span<const std::string> operations);
 
  private:
-  Trace(std::ofstream file, std::size_t records, Who who);
+  Trace(std::string path, std::ofstream file, std::size_t records, Who who);
 
+  std::string path_;
   std::ofstream file_;
   Who who_;
   std::uint64_t ticks_, ns_; ///< the same time in ticks() and in ns

@@ -292,6 +292,16 @@ Result<Launch> single_process(const Variables& variables, const Status& passed_o
                                      size));
     }
   }
+  if (variables.has("PMI_RANK") && variables.has("PMI_SIZE")) {
+    int size = 0;
+    WHORL_TRY(variables.read("PMI_SIZE", 1, INT_MAX, &size));
+    if (size > 1) {
+      return usage_error(
+          fmt::format("PMI_FD is not set, although PMI_RANK and PMI_SIZE={} are; if the launcher "
+                      "does not set it, set WHORL_RANK, WHORL_NRANKS and WHORL_ADDRESS",
+                      size));
+    }
+  }
   Launch launch;
   launch.local_rank = 0;
   launch.local_nranks = 1;

@@ -190,7 +190,10 @@ Result<StoreProcess> open_pmix() {
     if (!library.ok()) return library.status();
     pmix_proc_t self{};
     if (const pmix_status_t status = library->init(&self, nullptr, 0); status != PMIX_SUCCESS) {
-      return launcher_error(fmt::format("PMIx_Init: {}", library->error_string(status)));
+      return launcher_error(
+          fmt::format("PMIx_Init: {}; start the program by a launcher that has a PMIx server, or "
+                      "unset PMIX_RANK and PMIX_NAMESPACE if a shell below one has left them",
+                      library->error_string(status)));
     }
     client = new Pmix(*library, self);
     static const pid_t owner = ::getpid();

@@ -132,7 +132,7 @@ Status check_schedule(const Schedule& schedule, const CollectiveSpec& spec) {
                                        {schedule.output_chunks, blocks.output}};
   for (const auto& [chunks, expected] : sizes) {
     if (chunks == expected * per_block) continue;
-    return wrong("Rank {} has {} {} chunks; a {} gives it {} blocks of {}.", schedule.rank, chunks,
+    return wrong("Rank {} has {} {} chunks; {} gives it {} blocks of {}.", schedule.rank, chunks,
                  &chunks == &sizes[0].first ? "input" : "output", name_of(spec.collective),
                  expected, per_block);
   }

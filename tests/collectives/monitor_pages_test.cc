@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "monitor/process.h"
 #include "tests/support/process_world.h"
@@ -107,7 +109,7 @@ class FlightFile : public ::testing::Test {
 
 TEST_F(FlightFile, HasTheLastOperationsOfEachRankThatFails) {
   const auto outcomes = run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
-    whorlComm_t comm = join(context, {{"WHORL_FLIGHT_FILE", folder_ + "/%r.json"}});
+    whorlComm_t comm = join(context, {{"WHORL_FLIGHT_FILE", folder_ + "/%r.%j"}});
     ASSERT_NE(comm, nullptr);
     ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
     context.barrier();
@@ -120,17 +122,20 @@ TEST_F(FlightFile, HasTheLastOperationsOfEachRankThatFails) {
   });
   EXPECT_TRUE(outcomes[1].killed);
   EXPECT_EQ(outcomes[0].failures + outcomes[2].failures, "");
-  for (const int rank : {0, 2}) {
-    std::ifstream file(folder_ + "/" + std::to_string(rank) + ".json");
-    ASSERT_TRUE(file) << rank;
+  std::set<int> ranks;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    std::ifstream file(entry.path());
     const auto json = nlohmann::json::parse(file);
-    EXPECT_EQ(json["rank"], rank);
+    const int rank = json["rank"];
+    ranks.insert(rank);
+    EXPECT_EQ(entry.path().filename(), // as whorl-stat calls the communicator
+              std::to_string(rank) + "." + json["communicator"].get<std::string>().substr(0, 8));
     EXPECT_EQ(json["phase"], "failed");
     EXPECT_THAT(json["error"].get<std::string>(), HasSubstr("rank 1"));
     EXPECT_EQ(json["operations"][0]["operation"], "barrier");
     EXPECT_EQ(json["operations"].back()["state"], "started");
   }
-  EXPECT_FALSE(std::filesystem::exists(folder_ + "/1.json"));
+  EXPECT_EQ(ranks, (std::set<int>{0, 2}));
 }
 
 using FlightFileOfThreads = FlightFile;

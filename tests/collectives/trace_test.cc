@@ -229,6 +229,17 @@ TEST_F(Trace, AFileThatCannotBeWrittenIsAnError) {
   EXPECT_NE(world.error().find("absent"), std::string::npos) << world.error();
 }
 
+TEST_F(Trace, AFullDiskIsAWarning) {
+  const ScopedEnv env({{"WHORL_TRACE", (folder_ / "%r").string()}});
+  std::filesystem::create_symlink("/dev/full", folder_ / "0");
+  ::testing::internal::CaptureStderr();
+  { const ThreadWorld world(1); }
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find(
+                "WHORL_TRACE: rank 0 cannot write all of " + (folder_ / "0").string() +
+                ": No space left on device"),
+            std::string::npos);
+}
+
 TEST_F(Trace, LanesOfOneChannelHaveTracksOfTheirOwn) {
   struct Nobody final : Execution::Endpoints {
     Endpoint* find(std::uint32_t, std::uint16_t) noexcept override { return nullptr; }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import signal
 import subprocess
 import sys
 
@@ -43,6 +45,28 @@ def test_the_program() -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "2 ranks on 1 host" in answer.stdout and "# Out of bounds values : 0 OK" in answer.stdout
     assert answer.stdout.splitlines()[-2].split()[:5] == ["4096", "2048", "float16", "max", "-1"]
+
+
+def test_failures_are_one_sentence() -> None:
+    command = [sys.executable, "-m", "whorl.perf", "--ranks", "2"]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        answer = subprocess.run([*command, *SMALL], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+                                check=False)
+    said = "python -m whorl.perf: cannot write the output: No space left on device\n"
+    assert (answer.returncode, answer.stderr) == (1, said)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as closed:
+        assert closed.stdout is not None and closed.stderr is not None
+        assert closed.stdout.readline().startswith("#")
+        closed.stdout.close()
+        assert (closed.stderr.read(), closed.wait(60)) == ("", 1)
+    with subprocess.Popen([*command, "-n", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True) as stopped:
+        assert stopped.stdout is not None and stopped.stderr is not None
+        assert stopped.stdout.readline().startswith("#")
+        os.killpg(stopped.pid, signal.SIGINT)
+        assert (stopped.stderr.read(), stopped.wait(60)) == ("", 130)
+    answer = subprocess.run([*command[:-1], "100000"], capture_output=True, text=True, timeout=60, check=False)
+    assert answer.returncode == 2 and "'100000' is more than 1024" in answer.stderr
 
 
 def test_wrong_results_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <string_view>
+#include <vector>
 
 #include "base/printable.h"
 #include "base/unknown_params.h"
@@ -142,6 +144,15 @@ std::string text_of_pair(const json& transports, const char* pair, const char* t
   return fmt::format("  {}: {}\n{}", title, taken.empty() ? "none" : taken, rest);
 }
 
+/// Returns the addresses that are not loopback; all if there are no others.
+std::string outer_addresses(const json& network) {
+  const auto all = network["addresses"].get<std::vector<std::string>>();
+  std::vector<std::string> outer;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(outer),
+               [](std::string_view one) { return !one.starts_with("127.") && one != "[::1]"; });
+  return fmt::format("{}", fmt::join(outer.empty() ? all : outer, ", "));
+}
+
 std::string lines(const json& list, const char* none) {
   std::string text;
   for (const json& one : list) text += fmt::format("  {}\n", one.get<std::string>());
@@ -191,7 +202,7 @@ std::string to_text(const json& facts) {
                             network["interface"].get<std::string>().empty()
                                 ? "no interface"
                                 : network["interface"].get<std::string>(),
-                            fmt::join(network["addresses"].get<std::vector<std::string>>(), ", "));
+                            outer_addresses(network));
   if (facts.contains("settings")) {
     text += fmt::format("no communicator can be made: {}\n",
                         facts["settings"]["error"].get<std::string>());

@@ -71,8 +71,12 @@ class Chains {
     }
   }
 
-  /// Describes a creation that takes long: its step, and the ranks that are not on this machine.
+  /// Describes a creation that takes long: a rank that is stopped; else its step, and the ranks
+  /// that are not on this machine.
   std::string creation(const Rank& rank) const {
+    for (const auto& [number, other] : by_number_) {
+      if (other->stopped()) return monitor::obstacle(*other, rank, everybody_);
+    }
     constexpr std::size_t kShown = 16;
     std::vector<int> missing;
     for (int number = 0; number < rank.page.nranks && missing.size() <= kShown; ++number) {

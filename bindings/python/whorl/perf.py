@@ -3,14 +3,16 @@
     python -m whorl.perf --ranks 2                    # processes of its own
     mpirun -n 4 python -m whorl.perf all_gather -e 64M   # those of a launcher
 
-Every result is verified; a wrong element makes the exit status 1, a wrong option 2. The programs of perf/ measure the
-library itself (docs/perf.md); the difference is what Python costs.
+Every result is verified; a wrong element or a failure makes the exit status 1, a wrong option 2. The programs of
+perf/ measure the library itself (docs/perf.md); the difference is what Python costs.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +26,8 @@ from whorl._buffers import dtype_named
 from whorl._types import kind_of
 
 Array = np.ndarray[Any, Any]
+FAILURES = (whorl.Error, OSError, MemoryError)
+MAX_RANKS = 1024
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -261,6 +265,13 @@ def positive(word: str) -> int:
     return int(word)
 
 
+def number_of_ranks(word: str) -> int:
+    """Reads a number of processes."""
+    if positive(word) > MAX_RANKS:
+        raise argparse.ArgumentTypeError(f"{word!r} is more than {MAX_RANKS}")
+    return int(word)
+
+
 def collective_named(word: str) -> str:
     """Returns the collective that a word names; underscores do not matter. An unknown word is returned as it is."""
     return next((name for name in COLLECTIVES if name.replace("_", "") == word.replace("_", "")), word)
@@ -281,7 +292,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("collective", nargs="?", default="all_reduce", type=collective_named, choices=list(COLLECTIVES),
         metavar="collective", help=f"one of {', '.join(COLLECTIVES)}; default all_reduce")
     add("--version", action="version", version=f"%(prog)s {whorl.__version__}")
-    add("--ranks", type=positive,
+    add("--ranks", type=number_of_ranks,
         help="start so many processes; default: the ranks of the launcher, or 2 if there is one rank")
     add("-b", "--minbytes", type=size_of, default=8, help="first size, as 8 or 1K; default 8")
     add("-e", "--maxbytes", type=size_of, default=16 << 20, help="last size; default 16M")
@@ -300,54 +311,84 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
+def sentence_of(error: BaseException) -> str:
+    """Returns a failure in words; nothing where whoever read the table has gone, as `head` does."""
+    if not isinstance(error, OSError):
+        return str(error)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what could not be written is not tried again at the end
+    return "" if isinstance(error, BrokenPipeError) else f"cannot write the output: {error.strerror}"
+
+
+def failed(sentence: str, status: int = 1) -> int:
+    """Prints a sentence; returns the exit status."""
+    if sentence:
+        print(f"python -m whorl.perf: {sentence}", file=sys.stderr)
+    return status
+
+
 def _rank(unique_id: bytes, size: int, rank: int, options: argparse.Namespace, pipe: Connection) -> None:
-    with whorl.Communicator(unique_id, size, rank) as comm:
-        pipe.send(report(comm, options))
+    try:
+        with whorl.Communicator(unique_id, size, rank) as comm:
+            pipe.send(report(comm, options))
+    except FAILURES as error:
+        pipe.send(sentence_of(error))
+
+
+def answer_of(pipe: Connection, rank: int, exitcode: int | None) -> int | str:
+    """Returns the number of wrong elements that a rank has found, or how it has failed."""
+    try:
+        answer: int | str = pipe.recv()
+    except EOFError:
+        return f"rank {rank} has ended with status {exitcode}"
+    return answer
 
 
 def start(options: argparse.Namespace, ranks: int) -> int:
     """Runs the table on processes of its own; returns the exit status."""
     reason = inexact(ranks, options)
     if reason:
-        print(f"python -m whorl.perf: {reason}", file=sys.stderr)
-        return 2
+        return failed(reason, 2)
     context = multiprocessing.get_context("spawn")
     unique_id = whorl.unique_id()
     processes, pipes = [], []
-    for rank in range(ranks):
-        mine, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_rank, args=(unique_id, ranks, rank, options, theirs))
-        process.start()
-        theirs.close()
-        processes.append(process)
-        pipes.append(mine)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the ranks, which end with this process
     try:
-        wait([process.sentinel for process in processes])
-        for process in processes:
-            process.join()
-    except KeyboardInterrupt:
-        for process in processes:
-            process.join()  # each has had the signal of the terminal, too
-        return 130
-    if any(process.exitcode != 0 for process in processes):
-        return 1
-    return 1 if pipes[0].recv() else 0
+        for rank in range(ranks):
+            mine, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=_rank, args=(unique_id, ranks, rank, options, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            processes.append(process)
+            pipes.append(mine)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    wait([process.sentinel for process in processes])
+    for process in processes:
+        process.join()
+    answers = [answer_of(pipe, rank, processes[rank].exitcode) for rank, pipe in enumerate(pipes)]
+    for answer in answers:
+        if isinstance(answer, str):
+            return failed(answer)
+    return 1 if answers[0] else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the program; returns the exit status."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    if options.ranks is not None:
-        return start(options, options.ranks)
-    with whorl.init() as comm:
-        reason = inexact(comm.size, options)
-        if reason:
-            if comm.rank == 0:
-                print(f"python -m whorl.perf: {reason}", file=sys.stderr)
-            return 2
-        if comm.size > 1:
-            return 1 if report(comm, options) else 0
-    return start(options, 2)
+    try:
+        if options.ranks is not None:
+            return start(options, options.ranks)
+        with whorl.init() as comm:
+            reason = inexact(comm.size, options)
+            if reason:
+                return failed(reason if comm.rank == 0 else "", 2)
+            if comm.size > 1:
+                return 1 if report(comm, options) else 0
+        return start(options, 2)
+    except FAILURES as error:
+        return failed(sentence_of(error))
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

@@ -98,6 +98,10 @@ class Terminal(unittest.TestCase):
             self.assertTrue(line, "whorl-stat has ended")
             text += line
         self.assertNotIn("\x1b", text)
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([named("whorl-stat"), "--watch", "0.1", *ranks], stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=30, check=False)
+        self.assertEqual((2, "whorl-stat: cannot write the output\n"), (done.returncode, done.stderr))
 
     def started(self, command):
         """Starts a program that has no end of its own; it is ended with the test."""

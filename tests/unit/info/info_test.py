@@ -61,6 +61,11 @@ class Info(unittest.TestCase):
         text = ask(WHORL_TRANSPORTS="tcp")
         self.assertRegex(text, r"of one host: tcp\n(    not .*\n)*    not shm: WHORL_TRANSPORTS does not name it")
 
+    def test_says_at_which_addresses_other_hosts_reach_this_one(self):
+        found = facts()["network"]["addresses"]
+        outer = [one for one in found if one != "[::1]" and not one.startswith("127.")]
+        self.assertIn(f" at {', '.join(outer or found)}\n", ask())
+
     def test_names_variables_and_those_that_are_unknown(self):
         found = facts(WHORL_SLOTS="16", WHORL_TRANSPORT="tcp")
         self.assertEqual(["WHORL_SLOTS=16"], found["variables"])

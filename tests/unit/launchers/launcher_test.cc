@@ -288,6 +288,12 @@ TEST_F(LauncherTest, HalfOfTorchrunIsNotOneRank) {
   EXPECT_EQ(found(join(pmi1, {{"RANK", "0"}, {"WORLD_SIZE", "2"}})).source, "PMI-1");
 }
 
+TEST_F(LauncherTest, HalfOfPmi1IsNotOneRank) {
+  EXPECT_THAT(error_of(without(pmi1, "PMI_FD")), HasSubstr("PMI_FD is not set"));
+  EXPECT_EQ(found({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).source, "no launcher");
+  EXPECT_EQ(found(join(slurm, without(pmi1, "PMI_FD"))).source, "Slurm");
+}
+
 TEST_F(LauncherTest, NamesTheVariablesThatUsersSetAndThoseOfLaunchers) {
   const auto list = [](const Variables& variables) {
     std::vector<std::string> lines;

@@ -201,6 +201,16 @@ class Sweeps(Programs):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertGreater(os.path.getsize(path), 5000)
 
+            full = os.path.join(folder, "full.svg")
+            os.symlink("/dev/full", full)
+            done = run(command + ["--plot", full])
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"plot.py: cannot write {full}: No space left on device\n", done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+            done = run([program("barrier"), "--ranks", "2", "--plot", os.path.join(folder, "out.png")])
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("there is nothing to draw over a size", done.stderr)
+
     def test_a_plot_has_no_more_curves_than_can_be_told_apart(self):
         if run(["python3", str(FOLDER / "plot.py"), "--check", "x.png"]).returncode != 0:
             self.skipTest("no matplotlib")

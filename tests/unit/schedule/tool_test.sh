@@ -64,6 +64,7 @@ expect 2 '0 is not a size' show allreduce hierarchical 4 --groups 4,0
 expect 2 '"2:ring" is not a number' show allreduce hierarchical 4 --groups 2:ring,2
 expect 2 'does not go with --dims' show allreduce hierarchical 4 --groups 3,1 --dims 2,2
 expect 2 'does not support 4 ranks in these groups' show allreduce hierarchical 4 --groups 1,1,1,1
+expect 2 'does not support 8 ranks without --dims or --groups' verify allreduce hierarchical 8
 expect 2 'does not support 6 ranks in these dimensions' show allgather doubling 6 --dims 3,2
 expect 2 'Cannot write' show allreduce ring 4 --svg /nonexistent/x.svg
 expect 2 'excludes' show allreduce ring 4 --json --text

@@ -166,6 +166,11 @@ TEST(Why, ExplainsACreation) {
               ElementsAre(HasSubstr("rank 0 waits in the creation of the communicator, for 2.0 s: "
                                     "meeting the other ranks; not on this machine, or not begun: "
                                     "1, 2, 3")));
+  Rank stopped = creating;
+  stopped.page.rank = 1;
+  stopped.state = 'T';
+  EXPECT_THAT(find_culprits({creating, stopped}),
+              ElementsAre(HasSubstr("rank 1 (host node7, pid 100) is stopped")));
 }
 
 TEST(Table, HasALineForEachRank) {
