@@ -10,6 +10,7 @@ perf/ measure the library itself (docs/perf.md); the difference is what Python c
 from __future__ import annotations
 
 import argparse
+import errno
 import multiprocessing
 import os
 import signal
@@ -26,6 +27,7 @@ from whorl._buffers import dtype_named
 from whorl._types import kind_of
 
 Array = np.ndarray[Any, Any]
+UNWRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 FAILURES = (whorl.Error, OSError, MemoryError)
 MAX_RANKS = 1024
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -313,10 +315,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def sentence_of(error: BaseException) -> str:
     """Returns a failure in words; nothing where whoever read the table has gone, as `head` does."""
-    if not isinstance(error, OSError):
+    if not isinstance(error, OSError) or error.errno not in UNWRITTEN:
         return str(error)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what could not be written is not tried again at the end
-    return "" if isinstance(error, BrokenPipeError) else f"cannot write the output: {error.strerror}"
+    return "" if error.errno == errno.EPIPE else f"cannot write the output: {error.strerror}"
 
 
 def failed(sentence: str, status: int = 1) -> int:
