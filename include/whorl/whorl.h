@@ -71,8 +71,8 @@ WHORL_API whorlResult_t whorlGetVersion(int* version);
 WHORL_API whorlResult_t whorlGetRelease(int* release);
 /// Returns a fixed English text for a result code; never NULL, never to be freed.
 WHORL_API const char* whorlGetErrorString(whorlResult_t result);
-/// Returns the last error as a full sentence: of `comm` if it is not NULL, else of this thread. The
-/// text stays valid until the next whorl call of this thread. Empty if there was none.
+/// Returns the last error as a full sentence: the one that killed `comm`, else that of this thread.
+/// The text stays valid until the next whorl call of this thread. Empty if there was none.
 WHORL_API const char* whorlGetLastError(whorlComm_t comm);
 /// @}
 

@@ -236,7 +236,8 @@ class Communicator {
   }
   /// Sets the timeout of the operations that this rank issues from now on.
   void set_timeout(int milliseconds) const { check(whorlCommSetTimeout(comm_, milliseconds)); }
-  /// Returns the last error of this communicator as a sentence; empty without an error.
+  /// Returns the error that killed this communicator as a sentence, else the last one of this
+  /// thread; empty without an error.
   [[nodiscard]] std::string last_error() const { return whorlGetLastError(comm_); }
   /// Waits until all operations of this rank are complete, however late another rank comes within
   /// their timeout.
