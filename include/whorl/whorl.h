@@ -71,8 +71,8 @@ WHORL_API whorlResult_t whorlGetVersion(int* version);
 WHORL_API whorlResult_t whorlGetRelease(int* release);
 /// Returns a fixed English text for a result code; never NULL, never to be freed.
 WHORL_API const char* whorlGetErrorString(whorlResult_t result);
-/// Returns the last error as a full sentence: of `comm` if it is not NULL, else of this thread. The
-/// text stays valid until the next whorl call of this thread. Empty if there was none.
+/// Returns the last error as a full sentence: the one that killed `comm`, else that of this thread.
+/// The text stays valid until the next whorl call of this thread. Empty if there was none.
 WHORL_API const char* whorlGetLastError(whorlComm_t comm);
 /// @}
 
@@ -503,13 +503,14 @@ WHORL_API whorlResult_t whorlPointerKind(const void* pointer, whorlMemoryKind_t*
 /// registered as well; there is nothing to move.
 WHORL_API whorlResult_t whorlCommRegister(const whorlComm_t comm, void* buff, size_t size,
                                           void** handle);
-/// Ends a registration: the pages become private again, with their contents.
+/// Ends a registration, before `comm` is destroyed: the pages become private again, with their
+/// contents.
 WHORL_API whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle);
 /// Registers a buffer as whorlCommRegister() does, by its rules, as a window. `winFlags` is
 /// #WHORL_WIN_DEFAULT or #WHORL_WIN_COLL_SYMMETRIC.
 WHORL_API whorlResult_t whorlCommWindowRegister(whorlComm_t comm, void* buff, size_t size,
                                                 whorlWindow_t* win, int winFlags);
-/// Ends a window: the pages become private again, with their contents. NULL is allowed.
+/// Ends a window as whorlCommDeregister() ends a registration. NULL is allowed.
 WHORL_API whorlResult_t whorlCommWindowDeregister(whorlComm_t comm, whorlWindow_t win);
 /// Writes the address of the buffer of a window to `*outUserPtr`.
 WHORL_API whorlResult_t whorlWinGetUserPtr(whorlComm_t comm, whorlWindow_t win, void** outUserPtr);

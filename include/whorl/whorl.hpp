@@ -236,16 +236,22 @@ class Communicator {
   }
   /// Sets the timeout of the operations that this rank issues from now on.
   void set_timeout(int milliseconds) const { check(whorlCommSetTimeout(comm_, milliseconds)); }
-  /// Returns the last error of this communicator as a sentence; empty without an error.
+  /// Returns the error that killed this communicator as a sentence, else the last one of this
+  /// thread; empty without an error.
   [[nodiscard]] std::string last_error() const { return whorlGetLastError(comm_); }
   /// Waits until all operations of this rank are complete, however late another rank comes within
   /// their timeout.
   void finalize() { detail::check(whorlCommFinalize(comm_), comm_); }
   /// Ends all operations on every rank, and keeps this communicator for shrink().
   void revoke() const { check(whorlCommRevoke(comm_, WHORL_REVOKE_DEFAULT)); }
-  /// Ends all operations on every rank and frees this one.
+  /// Ends all operations on every rank and frees this one. In a callback of a stream throws, and
+  /// the communicator stays.
   void abort() {
-    if (comm_ != nullptr) detail::check(whorlCommAbort(std::exchange(comm_, nullptr)));
+    if (comm_ == nullptr) return;
+    const whorlComm_t comm = std::exchange(comm_, nullptr);
+    const whorlResult_t result = whorlCommAbort(comm);
+    if (result == whorlInvalidUsage) comm_ = comm; // refused
+    detail::check(result);
   }
   /// @}
 

@@ -61,6 +61,8 @@ WRONG: list[tuple[Callable[[whorl.Communicator], Any], type[Exception] | None, s
     (lambda c: c.bcast(ones, root=np.int64(0)), None, ""),
     (lambda c: c.Gather(ones, ones.copy(), "0"), TypeError, "Gather: root is '0'; it must be a whole number"),
     (lambda c: c.send(ones, None), TypeError, "send: dest is None; it must be a whole number"),
+    (lambda c: c.send(ones, 2**40), ValueError, "send: dest is 1099511627776; it must fit in 32 bits"),
+    (lambda c: c.split(0, -(2**40)), ValueError, "split: key is -1099511627776"),
     (lambda c: c.Recv(ones, 1.5), TypeError, "Recv: source is 1.5; it must be a whole number"),
     (lambda c: c.split("red"), TypeError, "split: color is 'red'; it must be a whole number"),
     (lambda c: c.shrink("1"), TypeError, "shrink: exclude is '1'; it must be a whole number"),
@@ -83,6 +85,7 @@ WRONG: list[tuple[Callable[[whorl.Communicator], Any], type[Exception] | None, s
     (lambda c: c.Allgatherv(ones, [ones.copy(), [-4]]), ValueError, "the counts of recvbuf must be 1 numbers from 0"),
     (lambda c: c.Allgatherv(ones, [ones.copy(), [4], [1]]), ValueError, "its blocks end at 5"),
     (lambda c: c.Allgatherv(ones, [ones.copy(), "ab", "f8"]), TypeError, "counts of recvbuf must be whole numbers"),
+    (lambda c: c.Allgatherv(ones, [ones.copy(), [4.5]]), TypeError, "counts of recvbuf must be whole numbers"),
     (lambda c: c.Reduce_scatter(ones, ones.copy(), [3]), ValueError, "sendbuf has 4 elements; with 3 in recvcounts"),
     (lambda c: c.allreduce(ones, stream="s"), TypeError, "allreduce: stream is a str; it must be a whorl.Stream"),
     (lambda c: c.set_timeout(0), ValueError, "a timeout is 0 s"),
@@ -103,6 +106,8 @@ WRONG: list[tuple[Callable[[whorl.Communicator], Any], type[Exception] | None, s
     (lambda c: c.scaled_sum([2, 3], "float32"), TypeError, r"scalar is \[2, 3\]; it must be one real number"),
     (lambda c: c.scaled_sum(2j, "float32"), TypeError, "it must be one real number"),
     (lambda c: c.scaled_sum(2, "complex64"), TypeError, "there is no scaled sum of complex64"),
+    (lambda c: whorl.mem_alloc(1.5), TypeError, "mem_alloc: shape is 1.5; it must be a whole number"),
+    (lambda c: whorl.mem_alloc(2**62), ValueError, "bytes of float64 exceed the address space"),
 ]
 
 

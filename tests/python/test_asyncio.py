@@ -177,6 +177,21 @@ def test_an_error_is_raised_by_the_future() -> None:
     assert "rank 1" in text
 
 
+async def aborted(comm: whorl.Communicator, turn: Path) -> None:
+    if comm.rank == 0:
+        future = comm.allreduce_async(np.ones(1))
+        comm.abort()  # and drops the stream before the future has looked at its operation
+        turn.touch()
+        with pytest.raises(whorl.Error, match="whorlCommAbort"):
+            await future
+    else:
+        until(turn.exists)
+
+
+def test_abort_is_the_error_of_its_futures(tmp_path: Path) -> None:
+    run(2, in_loop, aborted, tmp_path / "turn")
+
+
 def unfinished(comm: whorl.Communicator, turn: Path) -> None:
     """Ends the loop, and the program, while rank 1 never comes: nothing hangs, and nothing crashes."""
     if comm.rank == 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -220,8 +221,8 @@ class Blocks:
 
 def _numbers(values: Any, what: str, call: str, size: int) -> list[int]:
     try:
-        numbers = [int(value) for value in values]
-    except (TypeError, ValueError) as error:
+        numbers = [index(value) for value in values]
+    except TypeError as error:
         raise TypeError(f"{call}: {what} must be whole numbers, one for each rank, not {values!r}") from error
     if len(numbers) != size or min(numbers) < 0:
         raise ValueError(f"{call}: {what} must be {size} numbers from 0 on, one for each rank, not {numbers}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,10 @@ def mem_alloc(shape: int | Sequence[int], dtype: Any = np.float64) -> np.ndarray
 
     The memory is freed with the last array over it. A child of fork() shares the pages with its parent.
     """
-    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    sizes = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    for number in sizes:
+        if not isinstance(number, (int, np.integer)):
+            raise TypeError(f"mem_alloc: shape is {shape!r}; it must be a whole number, or some of them")
     kind = np.dtype(dtype)
     if kind.hasobject:
         raise TypeError(f"mem_alloc: dtype is {kind}; memory that others map cannot hold Python objects")
@@ -26,6 +30,8 @@ def mem_alloc(shape: int | Sequence[int], dtype: Any = np.float64) -> np.ndarray
         raise ValueError(f"mem_alloc: shape is {sizes}; no size may be negative")
     items = math.prod(int(size) for size in sizes)
     size = items * kind.itemsize
+    if size > sys.maxsize:
+        raise ValueError(f"mem_alloc: shape is {sizes}; {size} bytes of {kind} exceed the address space")
     if size == 0:
         return np.empty(sizes, kind)
     cell = ffi.new("void**")

@@ -225,13 +225,14 @@ class Stream:
 
         def finish() -> None:
             result = lib.whorlEventQuery(event)
+            error = None if result == SUCCESS else error_of(result)  # before the next call, which may fail itself
             self._kept.sweep()
             if future.done():
                 return
-            if result == SUCCESS:
+            if error is None:
                 future.set_result(value)
             else:
-                future.set_exception(error_of(result))
+                future.set_exception(error)
 
         def poll() -> None:
             if lib.whorlEventQuery(event) == IN_PROGRESS:

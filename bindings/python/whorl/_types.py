@@ -51,11 +51,13 @@ def supported() -> str:
 
 
 def require_whole(number: Any, call: str, name: str) -> None:
-    """Raises unless argument `name` of `call` is a whole number."""
+    """Raises unless argument `name` of `call` is a whole number that an int of C has."""
     try:
-        index(number)
+        value = index(number)
     except TypeError:
         raise TypeError(f"{call}: {name} is {number!r}; it must be a whole number") from None
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"{call}: {name} is {number}; it must fit in 32 bits")
 
 
 class Op(enum.IntEnum):

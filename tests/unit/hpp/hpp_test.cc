@@ -288,6 +288,17 @@ TEST(Hpp, EventsAndCallbacks) {
     EXPECT_TRUE(moved.done());
     EXPECT_THAT(seen, Each(2));
     EXPECT_THAT(statuses, ElementsAre(whorlSuccess));
+    whorlResult_t of_abort = whorlSuccess;
+    other.add_callback([&](whorlResult_t) {
+      try {
+        comm.abort();
+      } catch (const whorl::Error& error) {
+        of_abort = error.code();
+      }
+    });
+    other.synchronize();
+    EXPECT_EQ(of_abort, whorlInvalidUsage); // refused in a callback: the communicator stays
+    EXPECT_TRUE(comm);
     try {
       other.add_callback(nullptr); // throws when it is called
       other.synchronize();
