@@ -1,5 +1,7 @@
 #include "bindings/torch/src/process_group.h"
 
+#include <ATen/MemoryOverlap.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -198,9 +200,9 @@ void ProcessGroupWhorl::monitoredBarrier(const c10d::BarrierOptions& options, bo
     if (!wait_for_key(*store_, go, deadline, never)) {
       throw_if_interrupted();
       fail<c10::DistBackendError>("whorl: monitoredBarrier: rank ", rank_,
-                                  " heard nothing from rank "
-                                  "0 within ",
-                                  timeout.count(), " ms");
+                                  " has come, and rank 0 did not answer within ", timeout.count(),
+                                  " ms: rank 0 has not come, or its own error names the rank that "
+                                  "has not");
     }
     const std::string answer = store_->get_to_str(go);
     if (answer != "go") fail<c10::DistBackendError>(answer);
@@ -254,6 +256,10 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::receive(Tensors& tensors, int s
                                                          c10d::OpType type, const char* title) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "whorl: recv takes one tensor");
   check_tensor(tensors[0], "recv");
+  // The copy into it would fail once the message has come, and messages after it would be lost.
+  TORCH_CHECK_VALUE(at::has_internal_overlap(tensors[0]) != at::MemOverlap::Yes,
+                    "whorl: recv: elements of the tensor share memory, as those of an expanded "
+                    "tensor do; receive into a tensor of its own memory and copy from that");
   auto request = std::make_shared<ReceiveRequest>();
   request->device = device_part(title, tensors, {});
   refuse_capture(request->device, "recv");

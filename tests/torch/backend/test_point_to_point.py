@@ -35,6 +35,34 @@ def test_both_send_first() -> None:
     run(3, both_send_first)
 
 
+def blocking_sends(rank: int, size: int) -> str:
+    with pytest.raises(RuntimeError) as caught:
+        dist.send(torch.ones(3), 1 - rank)  # no rank comes to a receive
+    return str(caught.value)
+
+
+def test_two_blocking_sends_say_that_no_receive_was_issued() -> None:
+    sentences = run(2, blocking_sends, seconds=2)
+    assert any("the first receive" in sentence for sentence in sentences), sentences
+
+
+def into_shared_elements(rank: int, size: int) -> None:
+    if rank == 0:
+        dist.send(torch.arange(6.0), 1)
+        dist.send(torch.ones(2), 1)
+        return
+    with pytest.raises(ValueError, match="share memory"):
+        dist.recv(torch.zeros(1).expand(6), 0)
+    for expected in (torch.arange(6.0), torch.ones(2)):
+        received = torch.empty_like(expected)
+        dist.recv(received, 0)
+        assert received.equal(expected)
+
+
+def test_receive_into_elements_that_share_memory() -> None:
+    run(2, into_shared_elements)
+
+
 def batch(rank: int, size: int) -> None:
     right, left = (rank + 1) % size, (rank - 1) % size
     for count in (5, LARGE):
