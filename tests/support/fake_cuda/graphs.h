@@ -36,7 +36,7 @@ class Graph {
   /// Returns whether all operations precede the last operation of `lane`.
   bool ends_with(const Stream* lane) const;
   /// Returns the operations of a launch, in the order of the calls; to be called when it is queued.
-  /// Those that look back are made first, so that they do not see what this launch records.
+  /// Makes operations that look back first, so that they do not see what this launch records.
   std::vector<std::function<void()>> operations() const;
   void run(const std::vector<std::function<void()>>& operations) const;
   void retain(CUuserObject object, unsigned count) { objects_.push_back({object, count}); }
