@@ -53,7 +53,7 @@ std::shared_ptr<DeviceGroup> join_device_group(const Membership& members,
     group = std::make_shared<LocalDeviceGroup>(members, rules);
     known = group;
   }
-  return group;
+  return {group.get(), [group, rank = members.rank](DeviceGroup*) { group->leave_for_good(rank); }};
 }
 
 void prepare_device(int ranks) {

@@ -96,7 +96,6 @@ std::uint64_t LocalDeviceGroup::post(int rank, const Request& request, Stream* s
                                      std::uint64_t timeout_ns) {
   const auto index = static_cast<std::size_t>(rank);
   Post mine;
-  mine.made = true;
   mine.request = request;
   mine.timeout_ns = timeout_ns;
   if (const auto device = stream != nullptr ? stream->device() : std::nullopt) {
@@ -106,7 +105,6 @@ std::uint64_t LocalDeviceGroup::post(int rank, const Request& request, Stream* s
     mine.on_device = may_go_on_device(rank, request, mine.context);
     if (mine.on_device) mine.error = record_ready(mine);
   }
-  const bool waits = mine.on_device;
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = ++ranks_[index].posted;
   if (!failure_.ok() && operations_.count(number) == 0) { // no other rank will post it
@@ -114,14 +112,38 @@ std::uint64_t LocalDeviceGroup::post(int rank, const Request& request, Stream* s
     return number;
   }
   Operation& operation = operations_[number];
-  operation.posts.resize(ranks_.size());
-  operation.posts[index] = std::move(mine);
+  if (operation.posts.empty()) {
+    operation.posts.resize(ranks_.size());
+    for (std::size_t other = 0; other < ranks_.size(); ++other) {
+      if (ranks_[other].left) add(number, operation, other, {});
+    }
+  }
+  add(number, operation, index, std::move(mine));
+  return number;
+}
+
+/// Adds the post of a rank; a rank that has left has an empty one. The last one decides. The caller
+/// holds the mutex.
+void LocalDeviceGroup::add(std::uint64_t number, Operation& operation, std::size_t rank,
+                           Post post) {
+  const bool waits = post.on_device;
+  post.made = true;
+  operation.posts[rank] = std::move(post);
   if (++operation.made == ranks_.size() && !operation.decided) {
     decide(operation);
     event_.notify();
   }
   if (!waits) leave(number, operation);
-  return number;
+}
+
+void LocalDeviceGroup::leave_for_good(int rank) {
+  const auto index = static_cast<std::size_t>(rank);
+  const std::lock_guard lock(mutex_);
+  ranks_[index].left = true;
+  for (auto next = operations_.begin(); next != operations_.end();) {
+    auto& [number, operation] = *next++; // add() may erase it
+    if (!operation.posts[index].made) add(number, operation, index, {});
+  }
 }
 
 /// Notes that a rank has left an operation, and erases it after the last rank. The caller holds the

@@ -54,10 +54,14 @@ class LocalDeviceGroup final : public DeviceGroup {
                    const CommError& comm_error, Waiter& waiter) override;
   void stop() noexcept override;
   Status failure() override;
+  /// Notes that a rank takes part in no operation any more. Each later one is left to the host,
+  /// which finds out that the rank has left.
+  void leave_for_good(int rank);
 
  private:
   struct Rank {
     std::uint64_t posted = 0; ///< number of operations so far
+    bool left = false;
   };
   struct Post {
     bool made = false;
@@ -88,6 +92,7 @@ class LocalDeviceGroup final : public DeviceGroup {
     std::vector<CUevent> all;
   };
 
+  void add(std::uint64_t number, Operation& operation, std::size_t rank, Post post);
   Status record_ready(Post& post);
   void give_back_events(Operation& operation);
   bool may_go_on_device(int rank, const Request& request, CUcontext context) const;

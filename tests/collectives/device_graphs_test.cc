@@ -72,7 +72,7 @@ TEST_F(DeviceGraphs, WaitForOperationsInOtherStreamsAndTheyForGraphs) {
 
 TEST_F(DeviceGraphs, HaveAnOrderAmongTheirStreams) {
   const auto body = [](RankContext&, whorlComm_t comm) {
-    const DeviceQueue first, second;
+    const DeviceQueue first, second, third;
     const DeviceCopy a(std::vector<std::int32_t>(20'000, 1), first.get());
     const DeviceCopy b(std::vector<std::int32_t>(20'000, 1), second.get());
     ASSERT_EQ(failure(sum_up(a, 20'000, comm, first), comm), "");
@@ -85,6 +85,10 @@ TEST_F(DeviceGraphs, HaveAnOrderAmongTheirStreams) {
       EXPECT_EQ(cuStreamWaitEvent(second.get(), fork, 0), CUDA_SUCCESS);
       for (int round = 0; round < 4; ++round) {
         ASSERT_EQ(failure(sum_up(a, 20'000, comm, first), comm), "");
+        if (round % 2 == 1) {
+          const DeviceGraph between(
+              third.get(), [&] { EXPECT_EQ(failure(sum_up(a, 20'000, comm, third), comm), ""); });
+        }
         ASSERT_EQ(failure(sum_up(b, 20'000, comm, second), comm), "");
       }
       EXPECT_EQ(cuEventRecord(join, second.get()), CUDA_SUCCESS);

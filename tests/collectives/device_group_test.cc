@@ -87,6 +87,31 @@ TEST(DeviceGroupCalls, WaitForTheirOwnStreams) {
   }
 }
 
+TEST(DeviceGroupCalls, AfterARankHasLeftFailAtOnce) {
+  const ScopedEnv patience{{"WHORL_TIMEOUT_MS", "2000"}};
+  const DeviceContext context;
+  whorlComm_t comms[2] = {};
+  ASSERT_EQ(whorlCommInitAll(comms, 2, nullptr), whorlSuccess) << whorlGetLastError(nullptr);
+  const DeviceQueue stream;
+  const DeviceCopy a(std::vector<float>(10, 1.0f), stream.get());
+  const DeviceCopy b(std::vector<float>(10, 1.0f), stream.get());
+  whorlGroupStart();
+  sum(a, 10, comms[0], stream);
+  sum(b, 10, comms[1], stream);
+  EXPECT_EQ(failure(whorlGroupEnd()), "");
+  EXPECT_EQ(whorlCommDestroy(comms[1]), whorlSuccess);
+  // The call or the stream gets the error.
+  static_cast<void>(
+      whorlAllReduce(a.data(), a.data(), 10, whorlFloat32, whorlSum, comms[0], stream.get()));
+  whorlResult_t state = whorlSuccess;
+  for (int i = 0; i < 1000 && state == whorlSuccess; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(whorlCommGetAsyncError(comms[0], &state), whorlSuccess);
+  }
+  EXPECT_THAT(whorlGetLastError(comms[0]), HasSubstr("has destroyed its communicator"));
+  EXPECT_EQ(whorlCommDestroy(comms[0]), whorlSuccess);
+}
+
 TEST(DeviceGroupCalls, InStreamsOfSeveralThreadsWaitForAll) {
   constexpr std::size_t kCount = 100;
   const DeviceContext context;

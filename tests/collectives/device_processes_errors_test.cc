@@ -38,6 +38,28 @@ TEST(DeviceProcessesErrors, AnAbsentRankIsNamed) {
   EXPECT_EQ(run_world(2, body, {{"WHORL_TIMEOUT_MS", "1000"}}), "");
 }
 
+TEST(DeviceProcessesErrors, ARankThatHasLeftIsNamed) {
+  const auto outcomes = run_ranks(2, testing::Mode::kProcesses, [](RankContext& context) {
+    const DeviceContext device;
+    whorlComm_t comm = join(context, {{"WHORL_TIMEOUT_MS", "2000"}});
+    ASSERT_NE(comm, nullptr);
+    const DeviceQueue stream;
+    const DeviceCopy values(std::vector<float>(5000, 1.0f), stream.get());
+    const auto sum = [&] {
+      return whorlAllReduce(values.data(), values.data(), 5000, whorlFloat32, whorlSum, comm,
+                            stream.get());
+    };
+    EXPECT_EQ(failure(sum(), comm), "");
+    if (context.rank == 0) {
+      static_cast<void>(sum()); // the call or the stream gets the error
+      EXPECT_THAT(error_of(comm), HasSubstr("has destroyed its communicator"));
+    }
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+    context.barrier();
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
 TEST(DeviceProcessesErrors, AStreamThatDoesNotComeIsNamed) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;

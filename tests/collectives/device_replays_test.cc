@@ -254,7 +254,7 @@ TEST(DeviceReplayedOperations, OfTwoCommunicatorsInOneGraph) {
 // Checks that operations of several streams run one after another, since they share the same words.
 TEST(DeviceReplayedOperations, OfSeveralStreamsFollowEachOther) {
   const auto body = [](RankContext&, whorlComm_t comm) {
-    const DeviceQueue first, second;
+    const DeviceQueue first, second, third;
     const DeviceCopy a(Values(20'000, 1), first.get()), b(Values(20'000, 1), first.get());
     CUevent fork = nullptr, join = nullptr;
     for (CUevent* const event : {&fork, &join}) {
@@ -265,6 +265,11 @@ TEST(DeviceReplayedOperations, OfSeveralStreamsFollowEachOther) {
       EXPECT_EQ(cuStreamWaitEvent(second.get(), fork, 0), CUDA_SUCCESS);
       for (int i = 0; i < 3; ++i) {
         EXPECT_EQ(failure(sum_up(a, 20'000, comm, first.get()), comm), "");
+        if (i % 2 == 1) {
+          const DeviceGraph between(third.get(), [&] {
+            EXPECT_EQ(failure(sum_up(a, 20'000, comm, third.get()), comm), "");
+          });
+        }
         EXPECT_EQ(failure(sum_up(b, 20'000, comm, second.get()), comm), "");
       }
       EXPECT_EQ(cuEventRecord(join, second.get()), CUDA_SUCCESS);

@@ -15,39 +15,31 @@ using gpu::driver;
 LaunchOrder::~LaunchOrder() {
   if (context_ == nullptr || !gpu::is_same_context(context_, context_id_)) return;
   const gpu::ContextGuard guard(context_);
-  for (const CUevent event : {done_, captured_}) {
-    if (event != nullptr) static_cast<void>(driver()->cuEventDestroy(event));
-  }
+  if (done_ != nullptr) static_cast<void>(driver()->cuEventDestroy(done_));
 }
 
 Status LaunchOrder::prepare() {
   WHORL_CUDA_TRY(cuCtxGetCurrent(&context_));
   context_id_ = gpu::id_of(context_);
   WHORL_CUDA_TRY(cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING));
-  WHORL_CUDA_TRY(cuEventCreate(&captured_, CU_EVENT_DISABLE_TIMING));
   return {};
 }
 
 Status LaunchOrder::enter(CUstream stream, std::uint64_t capture) {
-  if (capture != 0 && capture == capture_) {
-    WHORL_CUDA_TRY(cuStreamWaitEvent(stream, captured_, 0));
-    return {};
-  }
+  if (captured_.has(capture)) return captured_.follow(stream, capture);
   WHORL_CUDA_TRY(cuStreamWaitEvent(stream, done_,
                                    capture == 0 ? CU_EVENT_WAIT_DEFAULT : CU_EVENT_WAIT_EXTERNAL));
   return {};
 }
 
 Status LaunchOrder::leave(CUstream stream, std::uint64_t capture) {
-  last_captured_ = capture != 0;
-  if (!last_captured_) {
+  capture_ = capture;
+  if (capture == 0) {
     WHORL_CUDA_TRY(cuEventRecord(done_, stream));
     return {};
   }
   WHORL_TRY(record_in_graph(stream, capture));
-  capture_ = capture;
-  WHORL_CUDA_TRY(cuEventRecord(captured_, stream));
-  return {};
+  return captured_.record(stream, capture);
 }
 
 /// Adds a node that records `done_`. Nothing in the graph follows it but the next such node, so no
@@ -70,7 +62,8 @@ Status LaunchOrder::record_in_graph(CUstream stream, std::uint64_t capture) {
 }
 
 Status LaunchOrder::follow(CUstream stream) const {
-  WHORL_CUDA_TRY(cuStreamWaitEvent(stream, last_captured_ ? captured_ : done_, 0));
+  if (capture_ != 0) return captured_.follow(stream, capture_);
+  WHORL_CUDA_TRY(cuStreamWaitEvent(stream, done_, 0));
   return {};
 }
 

@@ -6,13 +6,14 @@
 #include <map>
 
 #include "base/status.h"
+#include "device/common/capture_ends.h"
 
 namespace whorl {
 
 /// Order of the launches on one device that use the same FIFOs and scratch memory: each begins when
 /// the previous launch has ended, in whichever streams they are. A captured launch takes its place
-/// whenever its graph is launched. Two launches of one capture are in order if no other capture has
-/// come between them, or if they are in one stream. Used by one thread at a time.
+/// whenever its graph is launched; launches of one capture are in order, see CaptureEnds. Used by
+/// one thread at a time.
 class LaunchOrder {
  public:
   LaunchOrder() = default;
@@ -30,7 +31,7 @@ class LaunchOrder {
   /// Makes another stream, of the same capture if the last launch has one, wait for that launch.
   Status follow(CUstream stream) const;
   /// Returns whether some launch was captured.
-  bool has_graphs() const noexcept { return capture_ != 0; }
+  bool has_graphs() const noexcept { return !records_.empty(); }
   /// Waits for all launches that have been queued in streams, also those of graphs.
   void wait() const noexcept;
 
@@ -39,11 +40,10 @@ class LaunchOrder {
 
   CUcontext context_ = nullptr;
   std::uint64_t context_id_ = 0;
-  CUevent done_ = nullptr;     ///< end of the last launch, queued or of a graph
-  CUevent captured_ = nullptr; ///< end of the last captured launch, for others of its capture
-  std::uint64_t capture_ = 0;  ///< capture of the last captured launch; 0: none yet
+  CUevent done_ = nullptr;                       ///< end of the last launch, queued or of a graph
   std::map<std::uint64_t, CUgraphNode> records_; ///< last node that records `done_`, by capture
-  bool last_captured_ = false;                   ///< true: the last leave() was in a capture
+  CaptureEnds captured_;      ///< ends of captured launches, for others of their captures
+  std::uint64_t capture_ = 0; ///< capture of the last launch; 0: none
 };
 
 } // namespace whorl

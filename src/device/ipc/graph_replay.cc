@@ -40,17 +40,7 @@ Status DeviceReplays::prepare() {
   // The probe has a capture of its own, because an operation that the driver refuses invalidates
   // the capture.
   impossible_ = probe();
-  if (impossible_.ok()) {
-    impossible_ = gpu::check(gpu::driver()->cuCtxGetCurrent(&context_), "cuCtxGetCurrent");
-  }
-  if (impossible_.ok()) {
-    context_id_ = gpu::id_of(context_);
-    impossible_ = fault_.prepare();
-  }
-  if (impossible_.ok()) {
-    impossible_ =
-        gpu::check(gpu::driver()->cuEventCreate(&order_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  }
+  if (impossible_.ok()) impossible_ = fault_.prepare();
   return impossible_;
 }
 
@@ -93,16 +83,15 @@ Status DeviceReplays::capture(const StreamSync::Operation& operation, const Capt
   WHORL_TRY(enter(operation, number));
   WHORL_TRY(share());
   WHORL_TRY(leave(operation, number));
-  WHORL_CUDA_TRY(cuEventRecord(order_, operation.stream));
-  return {};
+  return ends_.record(operation.stream, capture.id);
 }
 
-/// Makes the stream wait for the last operation, if that is in another stream of the same capture.
+/// Makes the stream wait for the last operation of the same capture, if it may be in another
+/// stream.
 Status DeviceReplays::follow(const StreamSync::Operation& operation, const Capture& capture) {
-  if (capture.id == last_.id && operation.stream_id != last_stream_) {
-    WHORL_CUDA_TRY(cuStreamWaitEvent(operation.stream, order_, 0));
-  }
+  const bool in_order = capture.id == last_.id && operation.stream_id == last_stream_;
   last_stream_ = operation.stream_id;
+  if (!in_order && ends_.has(capture.id)) return ends_.follow(operation.stream, capture.id);
   return {};
 }
 

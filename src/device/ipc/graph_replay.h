@@ -16,6 +16,7 @@
 #include "base/event.h"
 #include "base/status.h"
 #include "device/common/capture.h"
+#include "device/common/capture_ends.h"
 #include "device/common/group.h"
 #include "device/ipc/shared_state.h"
 #include "device/ipc/stream_sync.h"
@@ -59,9 +60,8 @@ class DeviceReplays {
   /// current.
   Status prepare();
   /// Captures an operation into its stream: the first barrier, this rank's share, which `share`
-  /// queues, and the second barrier. Captured operations of one graph follow each other, in
-  /// whichever streams they are, unless another capture has come between them. An error must end
-  /// the communicator.
+  /// queues, and the second barrier. Captured operations of one graph follow each other, see
+  /// CaptureEnds. An error must end the communicator.
   Status capture(const StreamSync::Operation& operation, const Capture& capture,
                  const std::function<Status()>& share);
 
@@ -118,8 +118,6 @@ class DeviceReplays {
   const StreamSync& sync_;
   bool prepared_ = false;
   Status impossible_;
-  CUcontext context_ = nullptr;
-  std::uint64_t context_id_ = 0;
   gpu::FaultProbe fault_;
   std::atomic<bool> lost_{false}; ///< true: the device is lost and does no queued work any more
 
@@ -127,7 +125,7 @@ class DeviceReplays {
   Capture last_{};                ///< capture of the last operation
   Gone gone_;                     ///< flag of its graph
   std::uint64_t last_stream_ = 0; ///< id of its stream
-  CUevent order_ = nullptr;       ///< end of the last operation, in its capture
+  CaptureEnds ends_;              ///< ends of operations, in their captures
 
   std::thread thread_; ///< watching thread, started by the first operation
   mutable std::mutex mutex_;

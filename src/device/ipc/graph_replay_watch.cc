@@ -33,9 +33,6 @@ DeviceReplays::~DeviceReplays() {
     event_.notify();
     thread_.join();
   }
-  if (order_ == nullptr || !gpu::is_same_context(context_, context_id_)) return;
-  const gpu::ContextGuard guard(context_);
-  static_cast<void>(gpu::driver()->cuEventDestroy(order_));
 }
 
 bool DeviceReplays::inside() const noexcept {

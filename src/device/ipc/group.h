@@ -46,6 +46,7 @@ class DevicePeers final : public DeviceGroup {
   ~DevicePeers() override {
     replays_.end();
     schedules_.wait();
+    board_.leave(members_.rank);
   }
 
   Status check(int rank, const Request& request, Stream* stream) const override;

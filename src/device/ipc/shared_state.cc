@@ -57,6 +57,10 @@ bool SharedState::post(int rank, std::uint64_t number, const DevicePost* what,
   return true;
 }
 
+void SharedState::leave(int rank) noexcept {
+  boxes_[rank].posted.store(UINT64_MAX, std::memory_order_release); // pairs with the load of call()
+}
+
 SharedState::Call SharedState::call(int rank, std::uint64_t number,
                                     DevicePost* what) const noexcept {
   const Box& box = boxes_[rank];

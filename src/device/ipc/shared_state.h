@@ -89,6 +89,9 @@ class SharedState {
   /// order of numbers. Returns false if no slot is free yet.
   bool post(int rank, std::uint64_t number, const DevicePost* what,
             std::span<const BlockPlace> blocks = {}) noexcept;
+  /// Posts that `rank`, which is this one, takes part in no operation any more. Others then leave
+  /// each later one to the host, which finds out that the rank has left.
+  void leave(int rank) noexcept;
   enum class Call { kNone, kHost, kDevice };
   /// Reads the post of another rank; `*what` is set for kDevice.
   Call call(int rank, std::uint64_t number, DevicePost* what) const noexcept;

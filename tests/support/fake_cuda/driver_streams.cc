@@ -137,7 +137,8 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flags) {
     const auto wait = [event]() -> std::function<void()> {
       return [event, number = event->recorded()] { event->wait(number); };
     };
-    return fake_cuda::record(stream_of(stream), wait) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return fake_cuda::record(stream_of(stream), wait, true) ? CUDA_SUCCESS
+                                                            : CUDA_ERROR_INVALID_VALUE;
   }
   if (const CUresult bad = fake_cuda::join_capture(stream_of(stream), *event);
       bad != CUDA_SUCCESS) {

@@ -68,14 +68,14 @@ Graph::~Graph() {
   for (const Retained& one : objects_) object_of(one.object).release(one.count);
 }
 
-std::size_t Graph::add(const Stream* stream, Repeat repeat, std::size_t after) {
+std::size_t Graph::add(const Stream* stream, Repeat repeat, std::size_t after, bool looks_back) {
   const auto found = std::find(lanes_.begin(), lanes_.end(), stream);
   const auto lane = static_cast<std::size_t>(found - lanes_.begin());
   if (found == lanes_.end()) {
     lanes_.push_back(stream);
     last_.push_back(0);
   }
-  Node node{.lane = lane, .repeat = std::move(repeat), .after = {}};
+  Node node{.lane = lane, .repeat = std::move(repeat), .looks_back = looks_back, .after = {}};
   for (const std::size_t before : {last_[lane], after}) {
     if (before != 0) node.after.push_back(before);
   }
@@ -112,9 +112,11 @@ bool Graph::ends_with(const Stream* stream) const {
 }
 
 std::vector<std::function<void()>> Graph::operations() const {
-  std::vector<std::function<void()>> all;
-  for (const Node& node : nodes_) {
-    all.push_back(node.repeat ? node.repeat() : std::function<void()>());
+  std::vector<std::function<void()>> all(nodes_.size());
+  for (const bool looks_back : {true, false}) {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_[i].repeat && nodes_[i].looks_back == looks_back) all[i] = nodes_[i].repeat();
+    }
   }
   return all;
 }
@@ -152,10 +154,10 @@ bool is_invalidated(Stream& stream) {
   return stream.capture != nullptr && stream.capture->invalidated;
 }
 
-bool record(Stream& stream, Repeat repeat) {
+bool record(Stream& stream, Repeat repeat, bool looks_back) {
   const std::lock_guard lock(captures_mutex());
   if (stream.capture == nullptr) return false;
-  (*stream.capture->graph)->add(&stream, std::move(repeat));
+  (*stream.capture->graph)->add(&stream, std::move(repeat), 0, looks_back);
   return true;
 }
 

@@ -23,9 +23,11 @@ using Repeat = std::function<std::function<void()>()>;
 class Graph {
  public:
   ~Graph(); ///< drops the references to its user objects
-  /// Appends an operation to `lane`, which also follows node `after`, if that is not 0. Returns its
-  /// number.
-  std::size_t add(const Stream* lane, Repeat repeat, std::size_t after = 0);
+  /// Appends an operation to `lane`, which also follows node `after`, if that is not 0.
+  /// `looks_back` is true if the operation depends on what was queued before the launch. Returns
+  /// its number.
+  std::size_t add(const Stream* lane, Repeat repeat, std::size_t after = 0,
+                  bool looks_back = false);
   /// Appends a recording of an event that follows the nodes `after`, and that no stream follows.
   /// Returns its number.
   std::size_t add_apart(const Event* event, const std::vector<std::size_t>& after, Repeat repeat);
@@ -34,6 +36,7 @@ class Graph {
   /// Returns whether all operations precede the last operation of `lane`.
   bool ends_with(const Stream* lane) const;
   /// Returns the operations of a launch, in the order of the calls; to be called when it is queued.
+  /// Makes operations that look back first, so that they do not see what this launch records.
   std::vector<std::function<void()>> operations() const;
   void run(const std::vector<std::function<void()>>& operations) const;
   void retain(CUuserObject object, unsigned count) { objects_.push_back({object, count}); }
@@ -42,6 +45,7 @@ class Graph {
   struct Node {
     std::size_t lane;
     Repeat repeat; ///< function to repeat the operation; may be empty
+    bool looks_back = false;
     std::vector<std::size_t> after;
   };
   struct Retained {
@@ -70,8 +74,9 @@ struct Capture {
 std::uint64_t capture_of(Stream& stream);
 /// Returns whether the capture of a stream is invalid.
 bool is_invalidated(Stream& stream);
-/// Records an operation if the stream is captured, and returns whether it is.
-bool record(Stream& stream, Repeat repeat);
+/// Records an operation if the stream is captured, and returns whether it is. `looks_back`: see
+/// Graph::add().
+bool record(Stream& stream, Repeat repeat, bool looks_back = false);
 /// Records an event if the stream is captured, and returns whether it is.
 bool record_in_capture(const Stream& stream, Event& event);
 /// Makes a stream wait for an event, through which the stream may join a capture. Returns an error
