@@ -3,7 +3,8 @@
 #include <fmt/core.h>
 
 #include <cerrno>
-#include <cstring>
+
+#include "base/descriptor_error.h"
 
 namespace whorl {
 namespace {
@@ -18,7 +19,7 @@ Status failed(const char* what, std::size_t size, int error) {
 } // namespace
 
 std::string shared_memory_error(int error) {
-  if (error != -EFBIG) return std::strerror(-error);
+  if (error != -EFBIG) return descriptor_error(error);
   return fmt::format(
       "the limit on the size of files is {} bytes, and holds for memory that is "
       "shared; raise it (ulimit -f)",

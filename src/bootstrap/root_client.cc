@@ -63,10 +63,9 @@ class RootOob final : public Oob {
     if (!failed_.ok()) return failed_;
     failed_ = why;
     say_goodbye();
-    if (why.code() != Code::kRemoteError) return why;
-    // The root hangs up, unless it has another reason.
+    // The root hangs up when it has told the others, unless it has another reason.
     const Status answer = read_answer(round_, {});
-    if (root_has_failed_) failed_ = answer;
+    if (root_has_failed_ && why.code() == Code::kRemoteError) failed_ = answer;
     return failed_;
   }
 

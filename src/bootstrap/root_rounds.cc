@@ -68,7 +68,10 @@ void Root::refuse_setting(std::uint32_t rank, const Status& why) {
 
 void Root::give_up(Connection& c) {
   came_.insert(c.rank);
-  drop(c); // which tells the rank that there is no other reason
+  // The end of this connection tells the rank that there is no other reason, and comes last: this
+  // thread may live in the process of that rank, which may end then.
+  const StreamSocket until_all_are_told = std::move(c.socket);
+  drop(c);
   fail(static_cast<Code>(c.header.code),
        fmt::format("rank {} ({}) could not join: {}", static_cast<std::int32_t>(c.rank), c.who,
                    printable({reinterpret_cast<const char*>(c.reason.data()), c.reason.size()})));

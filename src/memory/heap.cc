@@ -63,7 +63,12 @@ Result<std::unique_ptr<Heap>> Heap::create(std::size_t capacity) {
   void* base = nullptr;
   const int error = sys().mmap(nullptr, capacity, PROT_NONE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, &base);
-  if (error < 0) return failed("reserve addresses for", capacity, error);
+  if (error < 0) {
+    const Status status = failed("reserve addresses for", capacity, error);
+    return Status::error(status.code(), status.message() +
+                                            "; raise the limit on addresses (ulimit -v), or set "
+                                            "WHORL_HEAP_BYTES to less");
+  }
   return std::unique_ptr<Heap>(
       new Heap(std::move(fd), reinterpret_cast<std::uintptr_t>(base), capacity, page));
 }

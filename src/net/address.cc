@@ -15,6 +15,7 @@
 #include <memory>
 #include <system_error>
 
+#include "base/descriptor_error.h"
 #include "base/params.h"
 #include "base/printable.h"
 
@@ -286,7 +287,7 @@ Result<std::vector<InterfaceAddress>> named_interface_addresses() {
   if (::getifaddrs(&list) != 0) {
     return Status::error(
         Code::kSystemError,
-        fmt::format("the network interfaces cannot be listed: {}", errno_text(errno)));
+        fmt::format("the network interfaces cannot be listed: {}", descriptor_error(-errno)));
   }
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, &::freeifaddrs);
   struct Candidate {

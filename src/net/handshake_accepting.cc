@@ -108,8 +108,11 @@ bool Handshake::check_proof() noexcept {
     return false;
   }
   Digest ours{};
-  if (mac("whorl connect", ours) &&
-      equal_in_constant_time(ours, std::span<const std::byte>(buffer_).subspan(4, kMacBytes))) {
+  if (!mac("whorl connect", ours)) { // this process ends: no fault of the other side's secret
+    fail(HandshakeFailure::kProtocol);
+    return false;
+  }
+  if (equal_in_constant_time(ours, std::span<const std::byte>(buffer_).subspan(4, kMacBytes))) {
     return true;
   }
   std::array<std::byte, kAcceptedBytes> message{};

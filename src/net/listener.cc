@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <string>
 
+#include "base/descriptor_error.h"
 #include "base/params.h"
 
 namespace whorl {
@@ -42,11 +43,9 @@ Status cannot_listen(const SocketAddress& address, int error) {
     remedy = "; this host does not have that address";
   } else if (error == -EACCES) {
     remedy = "; ports below 1024 need privileges: choose a higher one";
-  } else if (error == -EMFILE || error == -ENFILE) {
-    remedy = "; raise the limit on open files (ulimit -n)";
   }
   return Status::error(Code::kSystemError, fmt::format("cannot listen at {}: {}{}", address.text(),
-                                                       errno_text(error), remedy));
+                                                       descriptor_error(error), remedy));
 }
 
 /// Binds one socket for all interfaces, which serves all `addresses` that lead to this host.

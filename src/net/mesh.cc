@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 
 #include <algorithm>
+#include <set>
 #include <span>
 
 #include "net/acceptor.h"
@@ -139,13 +140,14 @@ class MeshLoop {
     constexpr int kMaxNamed = 8;
     std::string text;
     int missing = 0;
+    std::set<int> named; // once each, whatever the number of channels
     const auto add = [&](const std::string& sentence) {
       if (++missing > kMaxNamed) return;
       text += text.empty() ? "" : "; ";
       text += sentence;
     };
     for (std::size_t i = 0; i < links_.size(); ++i) {
-      if (links_[i].socket.valid()) continue;
+      if (links_[i].socket.valid() || !named.insert(links_[i].rank).second) continue;
       const std::string who = plan_.name_of(links_[i].rank);
       if (i >= plan_.targets.size()) {
         add(fmt::format("{} has not connected to this rank", who));
@@ -155,7 +157,7 @@ class MeshLoop {
                         tried.empty() ? "any address: it has given none" : tried));
       }
     }
-    if (missing > kMaxNamed) text += fmt::format("; and {} more connections", missing - kMaxNamed);
+    if (missing > kMaxNamed) text += fmt::format("; and {} more ranks", missing - kMaxNamed);
     return Status::error(
         Code::kRemoteError,
         fmt::format("rank {} has {} of its {} connections at the deadline: {}. Check that these "

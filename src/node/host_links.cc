@@ -2,8 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <cstring>
 #include <string>
+
+#include "base/descriptor_error.h"
 
 namespace whorl {
 namespace {
@@ -33,6 +36,14 @@ class LinkWaiter final : public Waiter {
 } // namespace
 
 Status HostLinks::lost(int rank, int error) const {
+  const bool own_want = error == -EMFILE || error == -ENFILE || error == -ETOOMANYREFS ||
+                        error == -ENOMEM || error == -ENOBUFS;
+  if (own_want) {
+    return Status::error(
+        Code::kSystemError,
+        fmt::format("rank {} cannot exchange descriptors with {} to set up shared memory: {}",
+                    membership_.rank, membership_.describe(rank), descriptor_error(error)));
+  }
   // A rank that gives up closes its sockets, and then says why: that is the better reason.
   constexpr std::uint64_t kExplainNs = 50'000'000, kAskAgainNs = 5'000'000;
   const std::uint64_t until_ns = sys().now_ns() + kExplainNs;

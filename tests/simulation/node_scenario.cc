@@ -169,7 +169,7 @@ bool names_cause(const NodePlan& plan, const NodeRank& failed) {
   const auto has = [&](std::string_view part) { return text.find(part) != std::string::npos; };
   if (plan.flaw == Flaw::kOtherUser) return has("runs as user");
   if (plan.flaw == Flaw::kRefusal && has(std::strerror(-plan.refusal))) return true;
-  if (plan.flaw == Flaw::kLimit && has(std::strerror(EMFILE))) return true;
+  if (plan.flaw == Flaw::kLimit && has("raise the limit on open files")) return true;
   if (plan.flaw == Flaw::kGivesUp && has("the cause")) return true;
   // The lowest rank cannot say why it stops in the middle of an answer to this one.
   const std::string& of_lowest = plan.ranks.front().error.message();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/descriptor_error.h"
 #include "base/log.h"
 #include "net/keep_alive.h"
 #include "transports/error_text.h"
@@ -42,8 +43,8 @@ Status ControlLinks::adopt(const Membership& membership, std::span<MeshLink> lin
   membership_ = &membership;
   epoll_.reset(sys().epoll_create());
   if (!epoll_.valid()) {
-    return Status::error(Code::kSystemError,
-                         "epoll_create failed; raise the limit on open files (ulimit -n)");
+    return Status::error(Code::kSystemError, fmt::format("the connections cannot be watched: {}",
+                                                         descriptor_error(epoll_.get())));
   }
   for (MeshLink& link : links) {
     if (link.role != SocketRole::kControl) continue;

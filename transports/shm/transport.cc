@@ -118,7 +118,7 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
     const auto heap = process_heap();
     if (heap.ok()) {
       plan.heap_fd = (*heap)->fd();
-    } else {
+    } else if (static std::atomic_flag warned; !warned.test_and_set()) {
       log(LogLevel::kWarn,
           "no shared heap, so all messages are copied: " + heap.status().message());
     }

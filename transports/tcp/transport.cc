@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/descriptor_error.h"
+
 namespace whorl {
 namespace {
 
@@ -89,11 +91,14 @@ Status TcpTransport::adopt(std::vector<MeshLink> links, std::span<const int> pee
   epoll_.reset(sys().epoll_create());
   full_epoll_.reset(sys().epoll_create());
   WHORL_TRY(control_.adopt(*membership_, links, "TCP"));
-  if (!epoll_.valid() || !full_epoll_.valid() ||
-      sys().epoll_add(epoll_.get(), control_.epoll(), kReadable, 0) < 0 ||
-      sys().epoll_add(epoll_.get(), full_epoll_.get(), kReadable, 0) < 0) {
-    return Status::error(Code::kSystemError,
-                         "epoll_create failed; raise the limit on open files (ulimit -n)");
+  int error = std::min(epoll_.get(), full_epoll_.get());
+  for (const int watched : {control_.epoll(), full_epoll_.get()}) {
+    if (error >= 0) error = sys().epoll_add(epoll_.get(), watched, kReadable, 0);
+  }
+  if (error < 0) {
+    return Status::error(
+        Code::kSystemError,
+        fmt::format("the TCP connections cannot be watched: {}", descriptor_error(error)));
   }
 
   peers_ = std::vector<Peer>(peers.size());

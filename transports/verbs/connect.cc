@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/descriptor_error.h"
 #include "base/log.h"
 #include "net/address.h"
 #include "transports/control/exchange.h"
@@ -28,14 +29,16 @@ Status VerbsTransport::connect(const Membership& membership, std::span<const int
   WHORL_TRY(exchange(*links));
   epoll_.reset(sys().epoll_create());
   WHORL_TRY(control_.adopt(membership, *links, "RDMA"));
-  if (!epoll_.valid() ||
-      sys().epoll_add(epoll_.get(), control_.epoll(), EPOLLIN | EPOLLET, 0) < 0 ||
-      std::any_of(own_ports_.begin(), own_ports_.end(), [this](const auto& own) {
-        return own->usable &&
-               sys().epoll_add(epoll_.get(), own->wakeup.descriptor(), EPOLLIN, 1) < 0;
-      })) {
-    return Status::error(Code::kSystemError,
-                         "epoll_create failed; raise the limit on open files (ulimit -n)");
+  int error = epoll_.get();
+  if (error >= 0) error = sys().epoll_add(epoll_.get(), control_.epoll(), EPOLLIN | EPOLLET, 0);
+  for (const auto& own : own_ports_) {
+    if (error < 0 || !own->usable) continue;
+    error = sys().epoll_add(epoll_.get(), own->wakeup.descriptor(), EPOLLIN, 1);
+  }
+  if (error < 0) {
+    return Status::error(
+        Code::kSystemError,
+        fmt::format("the RDMA connections cannot be watched: {}", descriptor_error(error)));
   }
   return {};
 }

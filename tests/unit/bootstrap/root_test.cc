@@ -215,6 +215,22 @@ TEST(Bootstrap, ARankThatDiesInTheMiddleIsNamed) {
   EXPECT_LT(seconds_since(start), 10);
 }
 
+TEST(Bootstrap, WhoGivesUpMayEndTheProcessOfTheRootWhenTheOthersHaveBeenTold) {
+  for (const Code code : {Code::kSystemError, Code::kRemoteError}) {
+    const UniqueId id = loopback_root();
+    std::vector<Rendezvous> met(4);
+    in_threads(4, [&](int rank) {
+      Result<Rendezvous> one = meet_by_id(id, attendant(rank, 4));
+      ASSERT_TRUE(one.ok()) << one.status().message();
+      met[static_cast<std::size_t>(rank)] = *std::move(one);
+    });
+    EXPECT_EQ("the cause", met[0].oob->give_up(Status::error(code, "the cause")).message());
+    for (std::size_t rank = 1; rank < met.size(); ++rank) { // no time passes
+      EXPECT_TRUE(contains(met[rank].oob->check().message(), "could not join: the cause")) << rank;
+    }
+  }
+}
+
 TEST(Bootstrap, StrangersAddLittleTime) {
   const UniqueId id = loopback_root();
   std::vector<Fd> strangers;

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <utility>
@@ -105,6 +107,38 @@ TEST(Handshake, BothSidesNameAWrongSecret) {
   EXPECT_FALSE(connecting.peer_proved());
   EXPECT_NE(std::string::npos, connecting.status().message().find("wrong secret"));
   EXPECT_NE(std::string::npos, accepting.status().message().find("says the other side"));
+}
+
+/// Both sides of a handshake of a process that ends.
+struct Halves {
+  Handshake connecting, accepting;
+};
+
+/// Ends the process when the proof of the connecting side is on its way, and goes on with the
+/// handshake when OpenSSL has been left for good.
+[[noreturn]] void exit_in_a_handshake() {
+  static Halves* const halves = new Halves; // never destroyed
+  std::atexit([] {                          // before OpenSSL is used: called after its handler
+    halves->accepting.step();
+    halves->connecting.step();
+    const bool failed = halves->accepting.failure() != HandshakeFailure::kNone;
+    const bool misled = halves->accepting.failure() == HandshakeFailure::kSecret ||
+                        halves->connecting.failure() == HandshakeFailure::kSecret;
+    ::_exit(failed && !misled ? 0 : 1);
+  });
+  auto [c, a] = socket_pair();
+  halves->connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName);
+  halves->accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 5);
+  halves->connecting.step();
+  if (halves->accepting.step() == Progress::kAdvanced) halves->accepting.admit();
+  halves->accepting.step();
+  halves->connecting.step();
+  std::exit(2);
+}
+
+TEST(HandshakeDeathTest, AProcessThatEndsDoesNotCallTheSecretOfTheOtherSideWrong) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe"); // a process that has not used OpenSSL
+  EXPECT_EXIT(exit_in_a_handshake(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(Handshake, BothSidesNameAWrongJob) {

@@ -195,8 +195,10 @@ TEST(Mesh, NamesWhoIsMissingAndWhereItWasLookedFor) {
   MeshPlan plan;
   plan.rank = 3;
   plan.identity = &identity;
-  plan.targets.push_back({1, SocketRole::kData, 0, {closed, silent.address}});
-  plan.expected.push_back({5, SocketRole::kData, 0});
+  for (std::uint32_t channel = 0; channel < 12; ++channel) {
+    plan.targets.push_back({1, SocketRole::kData, channel, {closed, silent.address}});
+    plan.expected.push_back({5, SocketRole::kData, channel});
+  }
   plan.describe = [](int rank) { return "rank " + std::to_string(rank) + " (host h)"; };
   plan.deadline_ns = in_seconds(0.3);
   const Result<std::vector<MeshLink>> links = connect_mesh(std::span(&mine.socket, 1), plan);
@@ -208,7 +210,9 @@ TEST(Mesh, NamesWhoIsMissingAndWhereItWasLookedFor) {
         closed.text() + " (Connection refused)",
         silent.address.text() + " (connected, but no answer to the handshake)",
         std::string("rank 5 (host h) has not connected")}) {
-    EXPECT_NE(std::string::npos, text.find(part)) << part << " is not in: " << text;
+    const std::size_t at = text.find(part);
+    ASSERT_NE(std::string::npos, at) << part << " is not in: " << text;
+    EXPECT_EQ(std::string::npos, text.find(part, at + 1)) << part << " is repeated in: " << text;
   }
 }
 
