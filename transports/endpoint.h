@@ -177,8 +177,12 @@ class Endpoint {
   // --- 5. Where this side's processor has to move the bytes ---
 
   /// Whether everything sent will reach the peer without further calls of this side. Called if
-  /// traits().queues_sends: an operation is complete only when flushed() is true.
+  /// traits().queues_sends: an operation that sends is complete only when flushed() is true.
   virtual bool flushed() noexcept { return true; }
+  /// Whether the peer needs no further calls of this side for what this side has received. Called
+  /// in place of flushed() where an operation has only received: what another transfer sends to the
+  /// same peer may have to wait until the peer receives it, and the peer for this operation.
+  virtual bool acknowledged() noexcept { return flushed(); }
   /// Moves bytes, if the transport needs the caller's processor for it; called again and again
   /// while an operation finds nothing else to do. kFailed: the communicator's error is set.
   virtual Progress progress() noexcept { return Progress::kIdle; }

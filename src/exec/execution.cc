@@ -323,13 +323,19 @@ bool Execution::may_overwrite(LaneRun& lane, const Step& step) noexcept {
   return true;
 }
 
+/// Returns whether the peer behind `endpoint` needs no further calls for what a finished lane has
+/// sent and received.
+bool Execution::flushed(const LaneRun& lane, Endpoint& endpoint) noexcept {
+  return !endpoint.traits().queues_sends ||
+         (lane.last_sends == 0 ? endpoint.acknowledged() : endpoint.flushed());
+}
+
 /// Returns whether no message that a finished lane has sent needs this rank any more.
 bool Execution::drained(LaneRun& lane) noexcept {
   if (!lane.published.empty()) forget_released(lane);
   return lane.published.empty() &&
-         std::all_of(lane.endpoints.begin(), lane.endpoints.end(), [](Endpoint* endpoint) {
-           return !endpoint->traits().queues_sends || endpoint->flushed();
-         });
+         std::all_of(lane.endpoints.begin(), lane.endpoints.end(),
+                     [&](Endpoint* endpoint) { return flushed(lane, *endpoint); });
 }
 
 } // namespace whorl

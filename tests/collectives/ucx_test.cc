@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/all_operations.h"
@@ -70,6 +72,37 @@ TEST_P(OverUcx, LargeMessagesOfPairs) {
     ASSERT_EQ(failure(whorlGroupEnd(), comm), "");
     for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(in[i], static_cast<int>(i) + peer);
   });
+}
+
+/// Exchanges two vectors in each direction, in one group. Rank 1 has sent all it can when rank 0
+/// begins.
+void exchange_queues(int rank, whorlComm_t comm) {
+  constexpr std::size_t kSizes[2][2] = {{22, 18'750}, {10'090, 18'750}};
+  const int other = 1 - rank;
+  std::vector<std::vector<std::int64_t>> out, in;
+  for (const std::size_t size : kSizes[rank]) out.emplace_back(size, rank);
+  for (const std::size_t size : kSizes[other]) in.emplace_back(size, -1);
+  const auto receive = [&](std::size_t i) {
+    whorlRecv(in[i].data(), in[i].size(), whorlInt64, other, comm, nullptr);
+  };
+  whorlGroupStart();
+  receive(0);
+  for (const auto& vector : out) {
+    whorlSend(vector.data(), vector.size(), whorlInt64, other, comm, nullptr);
+  }
+  receive(1);
+  if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  ASSERT_EQ(failure(whorlGroupEnd(), comm), "");
+  for (const auto& vector : in) {
+    EXPECT_EQ(vector, std::vector<std::int64_t>(vector.size(), other));
+  }
+}
+
+// A receive that has its messages must not wait for a send to the same peer, which may have to wait
+// until the peer's next receive begins.
+TEST_P(OverUcx, TransfersOfAPairInBothDirections) {
+  run(2, {{"WHORL_SLOT_BYTES", "256"}},
+      [](const RankContext& context, whorlComm_t comm) { exchange_queues(context.rank, comm); });
 }
 
 TEST_P(OverUcx, WhatWasSentBeforeLeavingArrives) {

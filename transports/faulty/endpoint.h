@@ -48,6 +48,7 @@ class FaultyEndpoint final : public Endpoint {
     return below_.store_hint(bytes);
   }
   bool flushed() noexcept override { return below_.flushed(); }
+  bool acknowledged() noexcept override { return below_.acknowledged(); }
   Progress progress() noexcept override { return below_.progress(); }
 
  private:

@@ -45,6 +45,7 @@ class TcpEndpoint final : public Endpoint {
                                      const Fingerprint& fingerprint) noexcept override;
   std::uint64_t released() noexcept override { return written_; }
   bool flushed() noexcept override { return written_ == sent_; }
+  bool acknowledged() noexcept override { return true; } // receivers tell nothing
 
   void post_recv(std::span<std::byte> destination, const Fingerprint& expected) noexcept override;
   Message try_peek() noexcept override;

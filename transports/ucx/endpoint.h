@@ -51,6 +51,7 @@ class UcxEndpoint final : public Endpoint {
                                      const Fingerprint& fingerprint) noexcept override;
   std::uint64_t released() noexcept override;
   bool flushed() noexcept override;
+  bool acknowledged() noexcept override { return !owes_credit() && link_.flushed(); }
 
   bool expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,
                           const Fingerprint& expected) noexcept override;
