@@ -23,8 +23,8 @@ class Oob {
   virtual Status allgather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
   /// Tells the other ranks at once that this rank does not go on, and why; they see it in check()
   /// or in the next all-gather. Returns the reason; if it is another rank's failure, that of the
-  /// rank which was first. Returns success where ranks cannot be told, so that this rank has to
-  /// take part in the next all-gather.
+  /// rank which was first. Takes up to kTellNs. Returns success where ranks cannot be told, so that
+  /// this rank has to take part in the next all-gather.
   virtual Status give_up(const Status&) { return {}; }
   /// Returns the reason if another rank is known to have given up or died. To be called between
   /// all-gathers, in long waits.

@@ -62,10 +62,13 @@ class RootOob final : public Oob {
   Status give_up(const Status& why) override {
     if (!failed_.ok()) return failed_;
     failed_ = why;
-    say_goodbye();
-    // The root hangs up when it has told the others, unless it has another reason.
-    const Status answer = read_answer(round_, {});
-    if (root_has_failed_ && why.code() == Code::kRemoteError) failed_ = answer;
+    if (!say_goodbye() && why.code() != Code::kRemoteError) return failed_;
+    static_cast<void>(without_exceptions([&] {
+      // The root hangs up when it has told the others, unless it has another reason.
+      const Status answer = read_answer(round_, {});
+      if (root_has_failed_ && why.code() == Code::kRemoteError) failed_ = answer;
+      return Status();
+    }));
     return failed_;
   }
 
@@ -82,11 +85,12 @@ class RootOob final : public Oob {
   bool was_cut_off() const override { return cut_off_ && !root_has_failed_; }
 
  private:
-  /// Tells the root, once, that this rank has all it needs or why this rank has failed.
-  void say_goodbye() noexcept {
-    if (said_goodbye_) return;
+  /// Tells the root, once, that this rank has all it needs or why this rank has failed. Returns
+  /// whether it has told the root now.
+  bool say_goodbye() noexcept {
+    if (said_goodbye_) return false;
     said_goodbye_ = true;
-    static_cast<void>(without_exceptions([&] {
+    const Status told = without_exceptions([&] {
       Contribution message = contribution();
       const std::string_view text =
           std::string_view(failed_.message()).substr(0, bootstrap::kMaxTextBytes);
@@ -101,7 +105,8 @@ class RootOob final : public Oob {
       self_.check = nullptr;
       deadline_ns_ = sys().now_ns() + kTellNs;
       return send(out.bytes());
-    }));
+    });
+    return told.ok();
   }
 
   Contribution contribution() const {
