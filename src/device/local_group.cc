@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/log.h"
+#include "base/system.h"
 #include "device/common/capture.h"
 #include "device/common/context.h"
 #include "device/common/late_calls.h"
@@ -115,7 +116,7 @@ std::uint64_t LocalDeviceGroup::post(int rank, const Request& request, Stream* s
   if (operation.posts.empty()) {
     operation.posts.resize(ranks_.size());
     for (std::size_t other = 0; other < ranks_.size(); ++other) {
-      if (ranks_[other].left) add(number, operation, other, {});
+      if (ranks_[other].left_for_good) add(number, operation, other, {});
     }
   }
   add(number, operation, index, std::move(mine));
@@ -138,8 +139,15 @@ void LocalDeviceGroup::add(std::uint64_t number, Operation& operation, std::size
 
 void LocalDeviceGroup::leave_for_good(int rank) {
   const auto index = static_cast<std::size_t>(rank);
-  const std::lock_guard lock(mutex_);
-  ranks_[index].left = true;
+  // A launch may hold the mutex until some stream goes on; then the others wait for their timeout.
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  constexpr int kAttempts = 100;
+  for (int i = 0; i < kAttempts && !lock.owns_lock(); ++i) {
+    sys().sleep_ns(1'000'000);
+    static_cast<void>(lock.try_lock());
+  }
+  if (!lock.owns_lock()) return;
+  ranks_[index].left_for_good = true;
   for (auto next = operations_.begin(); next != operations_.end();) {
     auto& [number, operation] = *next++; // add() may erase it
     if (!operation.posts[index].made) add(number, operation, index, {});
@@ -267,6 +275,13 @@ Status LocalDeviceGroup::failure() {
 /// Returns an error if the host has to carry out an operation for which a rank's stream is being
 /// captured.
 Status LocalDeviceGroup::check_captures(const std::vector<Post>& posts) const {
+  const auto left = std::find_if(ranks_.begin(), ranks_.end(),
+                                 [](const Rank& rank) { return rank.left_for_good; });
+  const std::string why =
+      left != ranks_.end() ? names_[static_cast<std::size_t>(left - ranks_.begin())] +
+                                 " has destroyed its communicator"
+                           : "not all ranks have their buffers on one device, or their streams are "
+                             "cudaStreamPerThread of different threads";
   for (std::size_t rank = 0; rank < posts.size(); ++rank) {
     const Post& post = posts[rank];
     if (!post.on_device) continue;
@@ -276,9 +291,7 @@ Status LocalDeviceGroup::check_captures(const std::vector<Post>& posts) const {
                                : post.error;
     if (!refused.ok()) {
       return refused.with_context(
-          fmt::format("{} in {}, where not all ranks have their buffers on one device, or their "
-                      "streams are cudaStreamPerThread of different threads",
-                      names_[rank], describe(post.request)));
+          fmt::format("{} in {}, where {}", names_[rank], describe(post.request), why));
     }
   }
   return {};

@@ -60,8 +60,8 @@ class LocalDeviceGroup final : public DeviceGroup {
 
  private:
   struct Rank {
-    std::uint64_t posted = 0; ///< number of operations so far
-    bool left = false;
+    std::uint64_t posted = 0;   ///< number of operations so far
+    bool left_for_good = false; ///< whether the rank has destroyed its communicator
   };
   struct Post {
     bool made = false;

@@ -33,13 +33,14 @@ Status LaunchOrder::enter(CUstream stream, std::uint64_t capture) {
 }
 
 Status LaunchOrder::leave(CUstream stream, std::uint64_t capture) {
-  capture_ = capture;
   if (capture == 0) {
     WHORL_CUDA_TRY(cuEventRecord(done_, stream));
-    return {};
+  } else {
+    WHORL_TRY(record_in_graph(stream, capture));
+    WHORL_TRY(captured_.record(stream, capture));
   }
-  WHORL_TRY(record_in_graph(stream, capture));
-  return captured_.record(stream, capture);
+  capture_ = capture;
+  return {};
 }
 
 /// Adds a node that records `done_`. Nothing in the graph follows it but the next such node, so no

@@ -11,6 +11,7 @@ namespace whorl {
 
 Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
   bool all = true, on_host = false;
+  int left = -1; // a rank that has destroyed its communicator
   for (int rank = 0; rank < members_.nranks; ++rank) {
     DevicePost& post = posts_[static_cast<std::size_t>(rank)];
     if (rank == members_.rank) {
@@ -20,6 +21,13 @@ Progress DevicePeers::decide(Operation& operation, std::uint64_t timeout_ns) {
     const auto call = board_.call(rank, operation.number, &post);
     all = all && call != SharedState::Call::kNone;
     on_host = on_host || call == SharedState::Call::kHost;
+    if (call == SharedState::Call::kLeft) left = rank;
+  }
+  if (left >= 0) {
+    if (board_.stop_words().is_set()) return Progress::kIdle; // as below
+    return end(
+        operation, false,
+        refuse_captured(operation, members_.describe(left) + " has destroyed its communicator"));
   }
   if (on_host) {
     return end(operation, false, refuse_captured(operation, "a rank has its buffers on the host"));

@@ -58,7 +58,7 @@ bool SharedState::post(int rank, std::uint64_t number, const DevicePost* what,
 }
 
 void SharedState::leave(int rank) noexcept {
-  boxes_[rank].posted.store(UINT64_MAX, std::memory_order_release); // pairs with the load of call()
+  boxes_[rank].posted.store(kLeft, std::memory_order_release); // pairs with the load of call()
 }
 
 SharedState::Call SharedState::call(int rank, std::uint64_t number,
@@ -70,7 +70,7 @@ SharedState::Call SharedState::call(int rank, std::uint64_t number,
     slot.post.load(*what);
     return Call::kDevice;
   }
-  return Call::kHost;
+  return box.posted.load(std::memory_order_relaxed) == kLeft ? Call::kLeft : Call::kHost;
 }
 
 void SharedState::blocks(int rank, std::uint64_t number,

@@ -92,7 +92,7 @@ class SharedState {
   /// Posts that `rank`, which is this one, takes part in no operation any more. Others then leave
   /// each later one to the host, which finds out that the rank has left.
   void leave(int rank) noexcept;
-  enum class Call { kNone, kHost, kDevice };
+  enum class Call { kNone, kHost, kDevice, kLeft };
   /// Reads the post of another rank; `*what` is set for kDevice.
   Call call(int rank, std::uint64_t number, DevicePost* what) const noexcept;
   /// Reads the places of blocks of a rank's post that call() has returned as `uneven`.
@@ -119,6 +119,7 @@ class SharedState {
   Answer offer_of(int rank, DeviceOffer& what) const noexcept;
 
  private:
+  static constexpr std::uint64_t kLeft = UINT64_MAX; ///< `posted` of a rank that has left
   /// Copy of a T in atomic words, which may be written and read at the same time.
   template <class T>
   class Words {
