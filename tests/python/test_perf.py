@@ -54,7 +54,8 @@ def test_failures_are_one_sentence() -> None:
                                 check=False)
     said = "python -m whorl.perf: cannot write the output: No space left on device\n"
     assert (answer.returncode, answer.stderr) == (1, said)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as closed:
+    lasting = [*command, "-n", "2000"]
+    with subprocess.Popen(lasting, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as closed:
         assert closed.stdout is not None and closed.stderr is not None
         assert closed.stdout.readline().startswith("#")
         closed.stdout.close()

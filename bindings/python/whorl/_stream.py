@@ -206,8 +206,10 @@ class Stream:
         """Waits until all that is queued now is complete; raises the first error of the stream up to there."""
         _group.refuse("synchronize()")
         result = wait_for(new_event(self._alive()))
+        error = None if result == SUCCESS else error_of(result)  # before the next call, which may fail itself
         self._kept.sweep()
-        check(result)
+        if error is not None:
+            raise error
 
     def synchronized(self) -> asyncio.Future[None]:
         """Returns a future of the running event loop for what synchronize() waits for, without blocking the loop.

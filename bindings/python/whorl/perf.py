@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from whorl._types import kind_of
 
 Array = np.ndarray[Any, Any]
 UNWRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
-FAILURES = (whorl.Error, OSError, MemoryError)
+FAILURES = (whorl.Error, OSError, MemoryError, ValueError)
 MAX_RANKS = 1024
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -244,7 +244,10 @@ def size_of(word: str) -> int:
     number, unit = (word[:-1], word[-1].upper()) if word[-1:].isalpha() else (word, "")
     if unit not in UNITS or not number.isdigit():
         raise argparse.ArgumentTypeError(f"{word!r} is no size; sizes are as 8, 64K, 1M, 1G")
-    return int(number) * UNITS[unit]
+    size = int(number) * UNITS[unit]
+    if size > sys.maxsize:
+        raise argparse.ArgumentTypeError(f"{word!r} is more than the address space")
+    return size
 
 
 def dtype_of(word: str) -> np.dtype[Any]:
@@ -316,7 +319,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def sentence_of(error: BaseException) -> str:
     """Returns a failure in words; nothing where whoever read the table has gone, as `head` does."""
     if not isinstance(error, OSError) or error.errno not in UNWRITTEN:
-        return str(error)
+        return str(error) or type(error).__name__
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what could not be written is not tried again at the end
     return "" if error.errno == errno.EPIPE else f"cannot write the output: {error.strerror}"
 
@@ -333,15 +336,15 @@ def _rank(unique_id: bytes, size: int, rank: int, options: argparse.Namespace, p
         with whorl.Communicator(unique_id, size, rank) as comm:
             pipe.send(report(comm, options))
     except FAILURES as error:
-        pipe.send(sentence_of(error))
+        pipe.send((isinstance(error, whorl.RemoteError), sentence_of(error)))
 
 
-def answer_of(pipe: Connection, rank: int, exitcode: int | None) -> int | str:
-    """Returns the number of wrong elements that a rank has found, or how it has failed."""
+def answer_of(pipe: Connection, rank: int, exitcode: int | None) -> int | tuple[bool, str]:
+    """Returns the number of wrong elements that a rank has found, or whether it failed because of another, and how."""
     try:
-        answer: int | str = pipe.recv()
+        answer: int | tuple[bool, str] = pipe.recv()
     except EOFError:
-        return f"rank {rank} has ended with status {exitcode}"
+        return False, f"rank {rank} has ended with status {exitcode}"
     return answer
 
 
@@ -353,7 +356,7 @@ def start(options: argparse.Namespace, ranks: int) -> int:
     context = multiprocessing.get_context("spawn")
     unique_id = whorl.unique_id()
     processes, pipes = [], []
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the ranks, which end with this process
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the ranks, which this process ends
     try:
         for rank in range(ranks):
             mine, theirs = context.Pipe(duplex=False)
@@ -364,13 +367,12 @@ def start(options: argparse.Namespace, ranks: int) -> int:
             pipes.append(mine)
     finally:
         signal.signal(signal.SIGINT, handler)
-    wait([process.sentinel for process in processes])
     for process in processes:
         process.join()
     answers = [answer_of(pipe, rank, processes[rank].exitcode) for rank, pipe in enumerate(pipes)]
-    for answer in answers:
-        if isinstance(answer, str):
-            return failed(answer)
+    failures = [answer for answer in answers if isinstance(answer, tuple)]
+    if failures:
+        return failed(min(failures, key=lambda failure: failure[0])[1])  # a cause before what it led to
     return 1 if answers[0] else 0
 
 
