@@ -24,7 +24,7 @@ MOST = 20  # curves that one picture shows: all operators, or one side of all da
 def refusal(count):
     """Returns the sentence that refuses a picture of so many curves; nothing if they can be told apart."""
     if count == 0:
-        return "plot.py: there is nothing to draw over a size, as in runs of a barrier"
+        return "plot.py: no row has a size above 0, so there is nothing to draw; a barrier has no size"
     return "" if count <= MOST else (
         f"plot.py: {count} curves cannot be told apart, {MOST} can; choose a datatype by -d, an operator by -o, a root "
         "by -r or a side by --side")
@@ -97,7 +97,7 @@ def draw(report, path):
                     f"{report['machine']['processor']}, {report['date']}", fontsize=10)
     picture = io.BytesIO()  # matplotlib's own errors of a full disk hide the reason
     figure.savefig(picture, dpi=120, format=path.suffix[1:])
-    path.write_bytes(picture.getvalue())
+    return picture.getvalue()
 
 
 def main():
@@ -124,8 +124,9 @@ def main():
         count = sum(len(sides) for sides in curves(report).values())
         if refusal(count):
             return refusal(count)
+        picture = draw(report, path)
         try:
-            draw(report, path)
+            path.write_bytes(picture)
         except OSError as error:
             return f"plot.py: cannot write {path}: {error.strerror}"
         print(f"# drawn to {path}")

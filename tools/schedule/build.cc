@@ -63,14 +63,14 @@ Result<Built> build(const Arguments& arguments) {
   if (!made.ok()) return made.status();
   const Shape& shape = *made;
   if (!algorithm->supports(shape)) {
-    return bad(
-        fmt::format("{} {} does not support {} ranks{}.", arguments.collective, arguments.algorithm,
-                    shape.nranks,
-                    !shape.groups.empty() ? " in these groups"
-                    : !shape.dims.empty() ? " in these dimensions"
-                    : arguments.algorithm == "hierarchical" || arguments.algorithm == "leaders"
-                        ? " without --dims or --groups"
-                        : ""));
+    return bad(fmt::format("{} {} does not support {} ranks{}.", arguments.collective,
+                           arguments.algorithm, shape.nranks,
+                           !shape.groups.empty() ? " in these groups"
+                           : !shape.dims.empty() ? " in these dimensions"
+                           : shape.nranks > 1 && (arguments.algorithm == "hierarchical" ||
+                                                  arguments.algorithm == "leaders")
+                               ? " without --dims or --groups"
+                               : ""));
   }
   built.schedules = build_all(*algorithm, shape);
   prove(built, {.published = arguments.published, .placed = arguments.placed});

@@ -72,7 +72,7 @@ void Communicator::create(std::int64_t timeout_ms) {
   }
   if (result != whorlSuccess) {
     std::string why = adapter.error().empty() ? std::string() : "; " + adapter.error();
-    if (!place_.ranks.empty()) { // a channel
+    if (result == whorlRemoteError && !place_.ranks.empty()) { // a channel
       why += "; the two meet when one has issued its first send and the other the first receive";
     }
     creation_error_ = c10::str("whorl: ", place_.name, ": ", whorlGetLastError(comm), why);
