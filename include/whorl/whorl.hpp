@@ -244,13 +244,12 @@ class Communicator {
   void finalize() { detail::check(whorlCommFinalize(comm_), comm_); }
   /// Ends all operations on every rank, and keeps this communicator for shrink().
   void revoke() const { check(whorlCommRevoke(comm_, WHORL_REVOKE_DEFAULT)); }
-  /// Ends all operations on every rank and frees this one. In a callback of a stream throws, and
+  /// Ends all operations on every rank and frees this one. Throws in a callback of a stream; then
   /// the communicator stays.
   void abort() {
     if (comm_ == nullptr) return;
-    const whorlComm_t comm = std::exchange(comm_, nullptr);
-    const whorlResult_t result = whorlCommAbort(comm);
-    if (result == whorlInvalidUsage) comm_ = comm; // refused
+    const whorlResult_t result = whorlCommAbort(comm_);
+    if (result != whorlInvalidUsage) comm_ = nullptr; // not refused
     detail::check(result);
   }
   /// @}

@@ -353,13 +353,16 @@ std::size_t System::total_cache_bytes() {
     sharing = count_of(text_of(folder + "shared_cpu_list"));
   }
   const auto online = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-  sharing = std::max<std::size_t>(1, sharing);
-  // A virtual machine with two cores is shown the whole cache, but others use the most of it.
+  // A virtual machine with two cores is shown the whole cache, but others use most of it.
   constexpr std::size_t kMostOfOneCore = 32 << 20;
-  largest = std::min(largest, sharing * kMostOfOneCore);
-  if (largest > 0) return largest * std::max<std::size_t>(1, online / sharing);
+  const std::size_t most = online * kMostOfOneCore;
+  if (largest > 0) {
+    const std::size_t caches = online / std::max<std::size_t>(1, sharing);
+    return std::min(most, largest * std::max<std::size_t>(1, caches));
+  }
   for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
-    if (const long bytes = ::sysconf(level); bytes > 0) return static_cast<std::size_t>(bytes);
+    if (const long bytes = ::sysconf(level); bytes > 0)
+      return std::min(most, static_cast<std::size_t>(bytes));
   }
   return 0;
 }

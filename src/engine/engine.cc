@@ -156,7 +156,8 @@ Status Engine::start_collective(const Request& request) {
   current_ = &cached;
   // Lines of an input that was just read are in this core's cache: there, ordinary stores are
   // cheap.
-  cached.replaces_input = reduces(request.collective) && !cached.apart(request.send, request.recv);
+  cached.replaces_input = request.pipeline == nullptr && reduces(request.collective) &&
+                          !cached.apart(request.send, request.recv);
   WHORL_TRY(reserve(cached.scratch_bytes, request));
   fingerprint_ = fingerprint_of(request, ++sequence_, cached.plan->hash);
   const Membership& members = *config_.membership;

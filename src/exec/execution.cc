@@ -325,7 +325,7 @@ bool Execution::may_overwrite(LaneRun& lane, const Step& step) noexcept {
 
 /// Returns whether the peer behind `endpoint` needs no further calls for what a finished lane has
 /// sent and received.
-bool Execution::flushed(const LaneRun& lane, Endpoint& endpoint) noexcept {
+bool Execution::settled(const LaneRun& lane, Endpoint& endpoint) noexcept {
   return !endpoint.traits().queues_sends ||
          (lane.last_sends == 0 ? endpoint.acknowledged() : endpoint.flushed());
 }
@@ -335,7 +335,7 @@ bool Execution::drained(LaneRun& lane) noexcept {
   if (!lane.published.empty()) forget_released(lane);
   return lane.published.empty() &&
          std::all_of(lane.endpoints.begin(), lane.endpoints.end(),
-                     [&](Endpoint* endpoint) { return flushed(lane, *endpoint); });
+                     [&](Endpoint* endpoint) { return settled(lane, *endpoint); });
 }
 
 } // namespace whorl

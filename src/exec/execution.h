@@ -229,7 +229,7 @@ class Execution {
   bool step_finished(const LaneRun& waiter, const Step& step) const noexcept;
   bool may_overwrite(LaneRun& lane, const Step& step) noexcept;
   [[gnu::noinline]] static void forget_released(LaneRun& lane) noexcept;
-  static bool flushed(const LaneRun& lane, Endpoint& endpoint) noexcept;
+  static bool settled(const LaneRun& lane, Endpoint& endpoint) noexcept;
   bool drained(LaneRun& lane) noexcept;
   static bool publishes_to(const LaneRun& lane, Endpoint& endpoint) noexcept;
 

@@ -56,7 +56,7 @@ Execution::Waiting Execution::waiting() const noexcept {
     Waiting waiting{.peer = -1, .phase = "releasing sent buffers"};
     if (lane.finished) {
       for (std::size_t p = 0; p < lane.endpoints.size() && waiting.peer < 0; ++p) {
-        if (publishes_to(lane, *lane.endpoints[p]) || !flushed(lane, *lane.endpoints[p])) {
+        if (publishes_to(lane, *lane.endpoints[p]) || !settled(lane, *lane.endpoints[p])) {
           waiting.peer = static_cast<int>(lane.lane->peers[p]);
         }
       }
