@@ -209,7 +209,7 @@ class Sweeps(Programs):
             self.assertNotIn("Traceback", done.stderr)
             done = run([program("barrier"), "--ranks", "2", "--plot", os.path.join(folder, "out.png")])
             self.assertEqual((done.returncode, done.stdout), (1, ""))
-            self.assertIn("there is nothing to draw over a size", done.stderr)
+            self.assertIn("a barrier has no size", done.stderr)
 
     def test_a_plot_has_no_more_curves_than_can_be_told_apart(self):
         if run(["python3", str(FOLDER / "plot.py"), "--check", "x.png"]).returncode != 0:
