@@ -87,7 +87,7 @@ TEST(DeviceGroupCalls, WaitForTheirOwnStreams) {
   }
 }
 
-TEST(DeviceGroupCalls, AfterARankHasLeftFailAtOnce) {
+void expect_failure_after_leaving(bool captured) {
   const ScopedEnv patience{{"WHORL_TIMEOUT_MS", "2000"}};
   const DeviceContext context;
   whorlComm_t comms[2] = {};
@@ -100,6 +100,9 @@ TEST(DeviceGroupCalls, AfterARankHasLeftFailAtOnce) {
   sum(b, 10, comms[1], stream);
   EXPECT_EQ(failure(whorlGroupEnd()), "");
   EXPECT_EQ(whorlCommDestroy(comms[1]), whorlSuccess);
+  if (captured) {
+    ASSERT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  }
   // The call or the stream gets the error.
   static_cast<void>(
       whorlAllReduce(a.data(), a.data(), 10, whorlFloat32, whorlSum, comms[0], stream.get()));
@@ -109,7 +112,16 @@ TEST(DeviceGroupCalls, AfterARankHasLeftFailAtOnce) {
     EXPECT_EQ(whorlCommGetAsyncError(comms[0], &state), whorlSuccess);
   }
   EXPECT_THAT(whorlGetLastError(comms[0]), HasSubstr("has destroyed its communicator"));
+  CUgraph graph = nullptr;
+  if (captured && cuStreamEndCapture(stream.get(), &graph) == CUDA_SUCCESS) {
+    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+  }
   EXPECT_EQ(whorlCommDestroy(comms[0]), whorlSuccess);
+}
+
+TEST(DeviceGroupCalls, AfterARankHasLeftFailAtOnce) { expect_failure_after_leaving(false); }
+TEST(DeviceGroupCalls, OfACaptureFailAtOnceAfterARankHasLeft) {
+  expect_failure_after_leaving(true);
 }
 
 TEST(DeviceGroupCalls, InStreamsOfSeveralThreadsWaitForAll) {

@@ -38,8 +38,8 @@ TEST(DeviceProcessesErrors, AnAbsentRankIsNamed) {
   EXPECT_EQ(run_world(2, body, {{"WHORL_TIMEOUT_MS", "1000"}}), "");
 }
 
-TEST(DeviceProcessesErrors, ARankThatHasLeftIsNamed) {
-  const auto outcomes = run_ranks(2, testing::Mode::kProcesses, [](RankContext& context) {
+void expect_leaver_named(bool captured) {
+  const auto outcomes = run_ranks(2, testing::Mode::kProcesses, [captured](RankContext& context) {
     const DeviceContext device;
     whorlComm_t comm = join(context, {{"WHORL_TIMEOUT_MS", "2000"}});
     ASSERT_NE(comm, nullptr);
@@ -51,14 +51,24 @@ TEST(DeviceProcessesErrors, ARankThatHasLeftIsNamed) {
     };
     EXPECT_EQ(failure(sum(), comm), "");
     if (context.rank == 0) {
+      if (captured) {
+        ASSERT_EQ(cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+      }
       static_cast<void>(sum()); // the call or the stream gets the error
       EXPECT_THAT(error_of(comm), HasSubstr("has destroyed its communicator"));
+      CUgraph graph = nullptr;
+      if (captured && cuStreamEndCapture(stream.get(), &graph) == CUDA_SUCCESS) {
+        EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+      }
     }
     EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
     context.barrier();
   });
   EXPECT_EQ(failures_of(outcomes), "");
 }
+
+TEST(DeviceProcessesErrors, ARankThatHasLeftIsNamed) { expect_leaver_named(false); }
+TEST(DeviceProcessesErrors, ARankThatHasLeftIsNamedInACapture) { expect_leaver_named(true); }
 
 TEST(DeviceProcessesErrors, AStreamThatDoesNotComeIsNamed) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
