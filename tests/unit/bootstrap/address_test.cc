@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -123,6 +124,14 @@ TEST(MeetByAddress, WhoseCreationIsAbortedBeforeItBeginsWaitsForNoRoot) {
   EXPECT_LT(sys().now_ns() - began, 2 * kTellNs);
 }
 
+/// Returns a system that outlives the program, because the thread of an earlier root may
+/// still use it after a test.
+template <class Kind, class... Arguments>
+Kind& lasting(Arguments... arguments) {
+  static auto* const all = new std::deque<Kind>; // never destroyed
+  return all->emplace_back(arguments...);
+}
+
 /// Name service that knows a host only after some questions.
 class LateNames final : public System {
  public:
@@ -141,7 +150,7 @@ class LateNames final : public System {
 
 TEST(MeetByAddress, AtANameThatTheNameServiceLearnsLater) {
   for (const int error : {EAI_NONAME, EAI_AGAIN}) {
-    LateNames names(error, 2);
+    auto& names = lasting<LateNames>(error, 2);
     const ScopedSystem scope(&names);
     const ReservedPort reserved;
     const std::string port = reserved.text();
@@ -153,7 +162,7 @@ TEST(MeetByAddress, AtANameThatTheNameServiceLearnsLater) {
 }
 
 TEST(MeetByAddress, SaysAtTheTimeoutWhatTheNameServiceAnswers) {
-  LateNames names(EAI_AGAIN, 1'000'000);
+  auto& names = lasting<LateNames>(EAI_AGAIN, 1'000'000);
   const ScopedSystem scope(&names);
   Attendant self = attendant(1, 2);
   self.timeout_ns = 300'000'000;
@@ -179,7 +188,7 @@ class SlowNames final : public System {
 };
 
 TEST(MeetByAddress, TheTimeForALookupIsPartOfTheTimeout) {
-  SlowNames names;
+  auto& names = lasting<SlowNames>();
   const ScopedSystem scope(&names);
   const ReservedPort reserved;
   Attendant self = attendant(1, 2);
@@ -191,7 +200,7 @@ TEST(MeetByAddress, TheTimeForALookupIsPartOfTheTimeout) {
 }
 
 TEST(MeetByAddress, ALookupEndsWithTheCreation) {
-  LateNames names(EAI_NONAME, 1'000'000);
+  auto& names = lasting<LateNames>(EAI_NONAME, 1'000'000);
   const ScopedSystem scope(&names);
   CommError comm_error;
   Attendant self = attendant(1, 2);
