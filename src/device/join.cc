@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "base/params.h"
-#include "base/status.h"
 #include "device/ipc/group.h"
 #include "device/local_group.h"
 #include "device/staged/pinned_memory.h"
@@ -54,12 +53,7 @@ std::shared_ptr<DeviceGroup> join_device_group(const Membership& members,
     group = std::make_shared<LocalDeviceGroup>(members, rules);
     known = group;
   }
-  return {group.get(), [group, rank = members.rank](DeviceGroup*) {
-            static_cast<void>(without_exceptions([&] {
-              group->leave_for_good(rank);
-              return Status();
-            }));
-          }};
+  return {group.get(), [group, rank = members.rank](DeviceGroup*) { group->leave_for_good(rank); }};
 }
 
 void prepare_device(int ranks) {

@@ -6,7 +6,6 @@
 #include <array>
 
 #include "base/log.h"
-#include "base/system.h"
 #include "device/common/capture.h"
 #include "device/common/context.h"
 #include "device/common/late_calls.h"
@@ -113,18 +112,13 @@ std::uint64_t LocalDeviceGroup::post(int rank, const Request& request, Stream* s
     return number;
   }
   Operation& operation = operations_[number];
-  if (operation.posts.empty()) {
-    operation.posts.resize(ranks_.size());
-    for (std::size_t other = 0; other < ranks_.size(); ++other) {
-      if (ranks_[other].left_for_good) add(number, operation, other, {});
-    }
-  }
+  operation.posts.resize(ranks_.size());
+  add_leavers(number, operation);
   add(number, operation, index, std::move(mine));
   return number;
 }
 
-/// Adds the post of a rank; a rank that has left has an empty one. The last one decides. The caller
-/// holds the mutex.
+/// Adds the post of a rank. The last one decides. The caller holds the mutex.
 void LocalDeviceGroup::add(std::uint64_t number, Operation& operation, std::size_t rank,
                            Post post) {
   const bool waits = post.on_device;
@@ -137,21 +131,21 @@ void LocalDeviceGroup::add(std::uint64_t number, Operation& operation, std::size
   if (!waits) leave(number, operation);
 }
 
-void LocalDeviceGroup::leave_for_good(int rank) {
-  const auto index = static_cast<std::size_t>(rank);
-  // A launch may hold the mutex until some stream goes on; then the others wait for their timeout.
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  constexpr int kAttempts = 100;
-  for (int i = 0; i < kAttempts && !lock.owns_lock(); ++i) {
-    sys().sleep_ns(1'000'000);
-    static_cast<void>(lock.try_lock());
+/// Adds empty posts of ranks that have left. The caller holds the mutex, and a rank for which it
+/// acts has not left the operation.
+void LocalDeviceGroup::add_leavers(std::uint64_t number, Operation& operation) {
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    // Pairs with release in leave_for_good().
+    if (!operation.posts[rank].made && ranks_[rank].left_for_good.load(std::memory_order_acquire)) {
+      add(number, operation, rank, {});
+    }
   }
-  if (!lock.owns_lock()) return;
-  ranks_[index].left_for_good = true;
-  for (auto next = operations_.begin(); next != operations_.end();) {
-    auto& [number, operation] = *next++; // add() may erase it
-    if (!operation.posts[index].made) add(number, operation, index, {});
-  }
+}
+
+void LocalDeviceGroup::leave_for_good(int rank) noexcept {
+  // Pairs with acquire in add_leavers().
+  ranks_[static_cast<std::size_t>(rank)].left_for_good.store(true, std::memory_order_release);
+  event_.notify(); // for who waits in meet()
 }
 
 /// Notes that a rank has left an operation, and erases it after the last rank. The caller holds the
@@ -276,7 +270,7 @@ Status LocalDeviceGroup::failure() {
 /// captured.
 Status LocalDeviceGroup::check_captures(const std::vector<Post>& posts) const {
   const auto left = std::find_if(ranks_.begin(), ranks_.end(),
-                                 [](const Rank& rank) { return rank.left_for_good; });
+                                 [](const Rank& rank) { return rank.left_for_good.load(); });
   const std::string why =
       left != ranks_.end() ? names_[static_cast<std::size_t>(left - ranks_.begin())] +
                                  " has destroyed its communicator"
@@ -377,6 +371,7 @@ Result<Met> LocalDeviceGroup::meet(int rank, std::uint64_t number, const WaitPol
   EventWaiter both(decision, waiter);
   const auto decided = [&] {
     const std::lock_guard lock(mutex_);
+    add_leavers(number, *operation);
     return operation->decided ? Progress::kDone : Progress::kIdle;
   };
   const WaitResult result = wait_until(decided, policy, comm_error, both);

@@ -56,12 +56,14 @@ class LocalDeviceGroup final : public DeviceGroup {
   Status failure() override;
   /// Notes that a rank takes part in no operation any more. Each later one is left to the host,
   /// which finds out that the rank has left.
-  void leave_for_good(int rank);
+  void leave_for_good(int rank) noexcept;
 
  private:
   struct Rank {
-    std::uint64_t posted = 0;   ///< number of operations so far
-    bool left_for_good = false; ///< whether the rank has destroyed its communicator
+    std::uint64_t posted = 0; ///< number of operations so far
+    /// Whether the rank has destroyed its communicator. Without the mutex, which a launch may hold
+    /// until some stream goes on.
+    std::atomic<bool> left_for_good{false};
   };
   struct Post {
     bool made = false;
@@ -93,6 +95,7 @@ class LocalDeviceGroup final : public DeviceGroup {
   };
 
   void add(std::uint64_t number, Operation& operation, std::size_t rank, Post post);
+  void add_leavers(std::uint64_t number, Operation& operation);
   Status record_ready(Post& post);
   void give_back_events(Operation& operation);
   bool may_go_on_device(int rank, const Request& request, CUcontext context) const;
