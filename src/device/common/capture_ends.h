@@ -11,10 +11,12 @@
 namespace whorl {
 
 /// Last operation of each capture, for operations that must follow it in the same graph, in
-/// whichever streams they are. Knows the captures that began last, 16 of them. Used by one thread
-/// at a time.
+/// whichever streams they are. Knows the captures that began last, kCaptures of them. Used by one
+/// thread at a time.
 class CaptureEnds {
  public:
+  static constexpr std::size_t kCaptures = 16; ///< number of captures that are known
+
   CaptureEnds() = default;
   ~CaptureEnds();
   CaptureEnds(const CaptureEnds&) = delete;
@@ -31,7 +33,6 @@ class CaptureEnds {
  private:
   Result<CUevent> event_for(std::uint64_t capture);
 
-  static constexpr std::size_t kCaptures = 16;
   CUcontext context_ = nullptr;
   std::uint64_t context_id_ = 0;
   std::map<std::uint64_t, CUevent> events_; ///< ends of operations, by capture

@@ -56,9 +56,11 @@ Status LaunchOrder::record_in_graph(CUstream stream, std::uint64_t capture) {
   if (last != records_.end()) nodes.push_back(last->second);
   CUgraphNode record = nullptr;
   WHORL_CUDA_TRY(cuGraphAddEventRecordNode(&record, graph, nodes.data(), nodes.size(), done_));
+  // The same captures are known to `captured_`.
+  if (last == records_.end() && records_.size() == CaptureEnds::kCaptures) {
+    records_.erase(records_.begin());
+  }
   records_[capture] = record;
-  constexpr std::size_t kCaptures = 16; // captures in turn that are remembered
-  if (records_.size() > kCaptures) records_.erase(records_.begin());
   return {};
 }
 
