@@ -62,6 +62,7 @@ class RootOob final : public Oob {
   Status give_up(const Status& why) override {
     if (!failed_.ok()) return failed_;
     failed_ = why;
+    // The root may have failed and hung up before, with a reason that explains this one.
     if (!say_goodbye() && why.code() != Code::kRemoteError) return failed_;
     static_cast<void>(without_exceptions([&] {
       // The root hangs up when it has told the others, unless it has another reason.
@@ -90,6 +91,9 @@ class RootOob final : public Oob {
   bool say_goodbye() noexcept {
     if (said_goodbye_) return false;
     said_goodbye_ = true;
+    self_.comm_error = nullptr; // it may be the reason
+    self_.check = nullptr;
+    deadline_ns_ = sys().now_ns() + kTellNs;
     const Status told = without_exceptions([&] {
       Contribution message = contribution();
       const std::string_view text =
@@ -101,9 +105,6 @@ class RootOob final : public Oob {
       ByteWriter out;
       out.put(message);
       out.put_bytes(std::as_bytes(std::span(text)));
-      self_.comm_error = nullptr; // it may be the reason
-      self_.check = nullptr;
-      deadline_ns_ = sys().now_ns() + kTellNs;
       return send(out.bytes());
     });
     return told.ok();
