@@ -45,8 +45,7 @@ constexpr std::array kParams{
               "Results of operations of at least this many bytes are written past the caches. "
               "Empty: from where inputs and outputs of all ranks of a host exceed the largest "
               "cache, counted as at most 32 MiB for each core. Results of reductions in place "
-              "never are, because lines that were just read are in the "
-              "cache.",
+              "never are, because lines that were just read are in the cache.",
               "WHORL_STREAM_BYTES"},
     ParamInfo{Param::kTimeoutMs, "WHORL_TIMEOUT_MS", "30000",
               "An operation or a connection set-up fails after this many milliseconds without "

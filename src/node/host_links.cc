@@ -36,8 +36,7 @@ class LinkWaiter final : public Waiter {
 } // namespace
 
 Status HostLinks::lost(int rank, int error) const {
-  const bool own_want = error == -EMFILE || error == -ENFILE || error == -ETOOMANYREFS ||
-                        error == -ENOMEM || error == -ENOBUFS;
+  const bool own_want = descriptors_used_up(error) || error == -ENOMEM || error == -ENOBUFS;
   if (own_want) {
     return Status::error(
         Code::kSystemError,
