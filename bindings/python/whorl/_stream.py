@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from whorl import _group
-from whorl._errors import IN_PROGRESS, SUCCESS, check, error_of
+from whorl._errors import IN_PROGRESS, SUCCESS, Error, check
 from whorl._library import NULL, ffi, lib
 from whorl._signals import require_outside, waiting
 
@@ -193,23 +193,26 @@ class Stream:
         require_outside()
         return self._handle
 
+    def _end(self, result: int) -> None:
+        """Lets go of buffers that are no longer needed; raises unless `result` is a success."""
+        try:
+            check(result)
+        finally:  # after the sentence has been read, because sweeping may fail itself
+            self._kept.sweep()
+
     def query(self) -> bool:
         """Tells whether all operations are complete; raises the first error of the stream."""
         result = lib.whorlStreamQuery(self._alive())
         if result == IN_PROGRESS:
             return False
-        self._kept.sweep()
-        check(result)
+        self._end(result)
         return True
 
     def synchronize(self) -> None:
         """Waits until all that is queued now is complete; raises the first error of the stream up to there."""
         _group.refuse("synchronize()")
         result = wait_for(new_event(self._alive()))
-        error = None if result == SUCCESS else error_of(result)  # before the next call, which may fail itself
-        self._kept.sweep()
-        if error is not None:
-            raise error
+        self._end(result)
 
     def synchronized(self) -> asyncio.Future[None]:
         """Returns a future of the running event loop for what synchronize() waits for, without blocking the loop.
@@ -227,8 +230,11 @@ class Stream:
 
         def finish() -> None:
             result = lib.whorlEventQuery(event)
-            error = None if result == SUCCESS else error_of(result)  # before the next call, which may fail itself
-            self._kept.sweep()
+            error: Error | None = None
+            try:
+                self._end(result)
+            except Error as failure:
+                error = failure
             if future.done():
                 return
             if error is None:
