@@ -179,7 +179,12 @@ struct Sum {
 struct Prod {
   template <class V>
   WHORL_HOST_DEVICE static V apply(V a, V b) {
-    return static_cast<V>(a * b);
+    // Narrow integers would be multiplied as ints, of which the product may not overflow.
+    if constexpr (std::is_integral_v<V> && sizeof(V) < sizeof(int)) {
+      return static_cast<V>(static_cast<unsigned>(a) * static_cast<unsigned>(b));
+    } else {
+      return static_cast<V>(a * b);
+    }
   }
 };
 struct Max {
