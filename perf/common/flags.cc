@@ -99,6 +99,10 @@ void add_flags(CLI::App& app, Options& options, Flags& texts, Offered offered) {
   app.add_flag("--percentiles", options.percentiles,
                "Also print p50, p99, p99.9 and the longest of each row's operations, in the modes "
                "that time them one by one: dirty and moving");
+  app.add_flag(
+      "--together", options.together,
+      "Begin each operation on all ranks of this host at the same moment, in the modes that "
+      "time them one by one; without it, when each leaves a barrier");
   app.add_flag("--unbound", options.unbound,
                "Do not bind forked processes to a core each, as is done where there are enough");
   if (offered.uneven) {

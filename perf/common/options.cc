@@ -237,10 +237,10 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
     return refuse("--alloc " + texts.alloc +
                   " is unknown; take plain, whorl, registered or device.");
   }
-  if (options.percentiles &&
+  if ((options.percentiles || options.together) &&
       (!options.workload.empty() || options.mode == Mode::kWarm || options.mode == Mode::kCold)) {
-    return refuse(
-        "--percentiles needs operations that are timed one by one: --mode dirty or moving.");
+    return refuse(std::string(options.percentiles ? "--percentiles" : "--together") +
+                  " needs operations that are timed one by one: --mode dirty or moving.");
   }
   const std::string refusal = apply(texts.nccl_tests, app.count("--alloc") > 0, &options);
   if (!refusal.empty()) return refuse(refusal);

@@ -49,6 +49,7 @@ struct Options {
   double compute_us = 0;    ///< computing after each call, within its time
   int cores = 1;            ///< number of cores that this process may use
   bool percentiles = false; ///< true: print the percentiles of each row's times
+  bool together = false;    ///< true: operations begin on all ranks at the same moment
   bool unbound = false;     ///< true: leave the placement of forked processes to the system
   Average average = Average::kMean;
   Mode mode = Mode::kDirty;

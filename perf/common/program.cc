@@ -94,6 +94,12 @@ class Measurement {
     }
     job_ = {launcher_name(), session_.everyone(thread_), session_.topology()};
     const RankInfo& self = job_.ranks[static_cast<std::size_t>(session_.ranks().front().rank)];
+    if (options_.together &&
+        std::any_of(job_.ranks.begin(), job_.ranks.end(), [&](const RankInfo& other) {
+          return std::strcmp(other.host, self.host) != 0;
+        })) {
+      throw Failure("--together is for ranks of one host, which share a clock; leave it out.");
+    }
     const std::vector<std::size_t> sizes =
         collective_.moves_data ? sweep_sizes(options_) : std::vector<std::size_t>{0};
     const bool sweep = options_.workload.empty();

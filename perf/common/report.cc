@@ -152,7 +152,8 @@ std::string format_header(const std::string& program, const Options& options, co
                                   : text("%g(factor)", options.step_factor);
   out += text(" warmup iters: %d iters: %d agg iters: %d validation: %d\n", options.warmup,
               options.iterations, options.aggregate, options.check_iterations);
-  out += text("# mode %s: %s\n", name_of(options.mode), mode_sentence(options.mode));
+  out += text("# mode %s: %s%s\n", name_of(options.mode), mode_sentence(options.mode),
+              options.together ? "; all ranks begin each operation at the same moment" : "");
   out += text("# buffers %s, %s%s\n", name_of(options.alloc),
               options.alloc == Alloc::kDevice ? "asynchronous on a stream of the device"
               : options.stream                ? "asynchronous on a host stream"
@@ -266,15 +267,23 @@ std::string to_json(const std::string& program, const Options& options, const Jo
   out["command"] = options.command;
   out["date"] = time_now("%Y-%m-%dT%H:%M:%SZ", ::gmtime_r);
   out["environment"] = settings();
-  out["config"] = {
-      {"mode", name_of(options.mode)},    {"alloc", name_of(options.alloc)},
-      {"stream", options.stream},         {"blocking", options.blocking},
-      {"compute_us", options.compute_us}, {"iterations", options.iterations},
-      {"warmup", options.warmup},         {"check", options.check_iterations},
-      {"aggregate", options.aggregate},   {"first_element", options.first_element},
-      {"cycles", options.cycles},         {"average", static_cast<int>(options.average)},
-      {"threads", options.threads},       {"ranks_per_thread", options.ranks_per_thread},
-      {"workload", options.workload},     {"launcher", launcher != nullptr ? launcher : "none"}};
+  out["config"] = {{"mode", name_of(options.mode)},
+                   {"alloc", name_of(options.alloc)},
+                   {"stream", options.stream},
+                   {"blocking", options.blocking},
+                   {"compute_us", options.compute_us},
+                   {"iterations", options.iterations},
+                   {"warmup", options.warmup},
+                   {"check", options.check_iterations},
+                   {"aggregate", options.aggregate},
+                   {"first_element", options.first_element},
+                   {"cycles", options.cycles},
+                   {"average", static_cast<int>(options.average)},
+                   {"threads", options.threads},
+                   {"ranks_per_thread", options.ranks_per_thread},
+                   {"together", options.together},
+                   {"workload", options.workload},
+                   {"launcher", launcher != nullptr ? launcher : "none"}};
   out["machine"] = {{"processor", machine.processor},
                     {"kernel", machine.kernel},
                     {"cores", machine.cores},

@@ -185,8 +185,21 @@ int Runner::iterations_for(double iteration_us, int least) const {
                     options_.iterations);
 }
 
-// Times the mode dirty: rewrite input | barrier | clock, operation, clock | read result, and again.
-// The barrier keeps the wait for a rank that is still busy with its buffers out of the operation's
+/// Returns when all ranks are here: when this rank leaves a barrier or, with --together, at a
+/// moment of the clock that the ranks share.
+void Runner::meet() const {
+  session_.barrier();
+  if (!options_.together) return;
+  constexpr double kLeadUs = 4; // longer than MPI libraries take to tell ranks of a number
+  // By an allreduce or a broadcast, whichever is not measured: libraries remember the last call.
+  const double moment = session_.combine(microseconds(Clock::now().time_since_epoch()) + kLeadUs,
+                                         collective_.has_root ? Average::kMax : Average::kRank0);
+  while (microseconds(Clock::now().time_since_epoch()) < moment) {
+  }
+}
+
+// Times the mode dirty: rewrite input | meet | clock, operation, clock | read result, and again.
+// The meeting keeps the wait for a rank that is still busy with its buffers out of the operation's
 // time. In the mode moving, the buffers are freed and allocated before, which is timed as well.
 void Runner::time_dirty(Task& task) {
   // In a group on one buffer in place, each operation works on the result of the one before.
@@ -212,7 +225,7 @@ void Runner::time_dirty(Task& task) {
     } else {
       rewrite(task, 0, shift);
     }
-    session_.barrier();
+    meet();
     const auto start = Clock::now();
     run_once(task, 0, options_.aggregate);
     computing_.run();

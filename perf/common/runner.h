@@ -60,6 +60,7 @@ class Runner {
   /// budget.
   [[nodiscard]] int warmup() const;
   [[nodiscard]] int iterations_for(double iteration_us, int least) const;
+  void meet() const;
   void run_once(const Task& task, int slot, int times);
   void prepare(const Task& task, int slot, std::size_t shift);
   void renew(const Task& task);

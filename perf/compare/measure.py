@@ -66,6 +66,9 @@ class Session:
         flags = ["--sizes", ",".join(map(str, case.sizes or (8,))), "--mode", case.mode,
                  "--side", case.side, "--budget", BUDGET_MS[case.mode], "-n", self.args.iterations,
                  "-w", WARMUP, "-c", 1, "-a", 3]
+        if self.args.together and case.where != plan.HOSTS and case.mode in ("dirty", "moving") and \
+                case.ranks <= machine.cores():
+            flags.append("--together")
         report = library.run(case, flags, self.args.limit, self.scratch, self.hosts)
         side = "in_place" if case.side == "in" else "out_of_place"
         return ({str(row["bytes"]): {"us": row[side]["time_us"], **{one: row[side][one] or 0 for one in PERCENTILES}}

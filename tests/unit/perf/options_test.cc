@@ -127,6 +127,12 @@ TEST(Options, BuffersMayMove) {
   EXPECT_THAT(refused({"--mode", "warm", "--percentiles"}), HasSubstr("timed one by one"));
 }
 
+TEST(Options, OperationsMayBeginTogether) {
+  EXPECT_FALSE(accepted({}).together);
+  EXPECT_TRUE(accepted({"--mode", "moving", "--together"}).together);
+  EXPECT_THAT(refused({"--mode", "cold", "--together"}), HasSubstr("--together needs operations"));
+}
+
 TEST(Options, ComputingMayBePartOfTheTime) {
   EXPECT_EQ(accepted({}).compute_us, 0);
   EXPECT_EQ(accepted({"--compute", "0.5", "--stream"}).compute_us, 0.5);

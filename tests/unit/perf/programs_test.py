@@ -121,6 +121,11 @@ class Sweeps(Programs):
                 self.good([program(name), "--ranks", "2", "-b", "64", "-e", "1M", "-f", "64", "-n", "5"]
                           + more)
 
+    def test_operations_that_begin_together(self):
+        for name in ("all_reduce", "broadcast"):
+            for more in ([], ["-t", "2"], ["--stream", "--mode", "moving"]):
+                self.good([program(name), "--ranks", "2", "-e", "1K", "-n", "5", "--together"] + more)
+
     def test_threads_and_groups(self):
         for shape in (["-t", "2"], ["-t", "4"], ["-g", "2"], ["-t", "2", "-g", "2"]):
             for name in ("all_reduce", "alltoall", "sendrecv", "gather"):
