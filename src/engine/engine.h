@@ -256,6 +256,7 @@ class Engine {
   bool watched_ = false;       ///< whether there is a trace or an observer
   void* observed_ = nullptr;   ///< handle that the observer gave this collective
 
+  TransferSchedules transfer_schedules_; ///< schedules of all transfers; null until the first one
   std::vector<std::unique_ptr<TransferQueue>> transfers_; ///< queues by transfer_index()
   ActiveTransfers active_transfers_;
   // Receives from any rank, which are matched one after the other.

@@ -11,11 +11,16 @@ Status Transfer::start(const TransferSchedules& schedules, DataType type, std::s
                        StagingPipeline* pipeline) {
   const Schedule& schedule = sends_ ? *schedules.send : *schedules.receive;
   const std::size_t element = size_of(type);
-  const auto map = ChunkMap::make(schedule, count, element, slot_bytes);
-  if (!map.ok()) return map.status();
+  const Shape shape{&schedule, count, element, slot_bytes};
+  if (shape != shape_) { // a map takes some divisions, the slowest instructions of all
+    const auto map = ChunkMap::make(schedule, count, element, slot_bytes);
+    if (!map.ok()) return map.status();
+    map_ = *map;
+    shape_ = shape;
+  }
   fingerprint_ = fingerprint;
   execution_.start({.schedule = &schedule,
-                    .map = *map,
+                    .map = map_,
                     .kernels = {.nontemporal_copy = nontemporal_copy(default_simd()),
                                 .vector_copy = vector_copy(default_simd()),
                                 .element_size = element},

@@ -56,11 +56,20 @@ class Transfer final : Execution::Endpoints {
   std::size_t grown() noexcept;
 
  private:
+  /// What a map depends on.
+  struct Shape {
+    const Schedule* schedule = nullptr;
+    std::size_t count = 0, element_size = 0, slot_bytes = 0;
+    bool operator==(const Shape&) const = default;
+  };
+
   Endpoint* find(std::uint32_t, std::uint16_t) noexcept override { return endpoint_; }
 
   Endpoint* endpoint_;
   int peer_;
   bool sends_;
+  Shape shape_; ///< shape of the last transfer, which map_ is for
+  ChunkMap map_;
   Execution execution_;
   std::size_t counted_bytes_ = 0;
   Fingerprint fingerprint_;

@@ -60,6 +60,8 @@ Status Engine::queue_transfers(std::span<const Request> batch) {
 
 /// Returns the schedules of the two ranks of a transfer.
 Result<TransferSchedules> Engine::transfer_schedules() {
+  if (transfer_schedules_.receive != nullptr) [[likely]]
+    return transfer_schedules_;
   TransferSchedules schedules;
   for (const auto& [half, schedule] : {std::pair{Collective::kSend, &schedules.send},
                                        std::pair{Collective::kRecv, &schedules.receive}}) {
@@ -67,6 +69,7 @@ Result<TransferSchedules> Engine::transfer_schedules() {
     if (!made.ok()) return made.status();
     *schedule = &(*made)->schedule;
   }
+  transfer_schedules_ = schedules;
   return schedules;
 }
 
@@ -94,7 +97,9 @@ Status Engine::start_transfer(TransferQueue& queue) {
                                               .peer = transfer.peer(),
                                               .sends = transfer.sends()});
   }
-  plan_bytes_.fetch_add(transfer.grown(), std::memory_order_relaxed);
+  if (const std::size_t grown = transfer.grown(); grown != 0) {
+    plan_bytes_.fetch_add(grown, std::memory_order_relaxed);
+  }
   ++queue.next;
   return {};
 }
