@@ -62,6 +62,29 @@ Status issue_all(std::span<const Call> calls) {
   return status;
 }
 
+/// Whether calls are all on one communicator, and none of them is in a stream.
+bool are_of_one(std::span<const Call> calls) {
+  return std::all_of(calls.begin(), calls.end(), [&](const Call& call) {
+    return call.handle == calls[0].handle && call.stream == nullptr;
+  });
+}
+
+/// Does what issue_all() does for calls that are_of_one(): with one list in place of fifteen.
+Status issue_together(std::span<const Call> calls) {
+  whorlComm& handle = *calls[0].handle;
+  const Used used(&handle);
+  if (!used.alive()) return ended();
+  Communicator& communicator = *handle.communicator;
+  if (communicator.device_group() != nullptr) return issue_all(calls);
+  std::vector<Request> requests;
+  requests.reserve(calls.size());
+  for (const Call& call : calls) requests.push_back(call.request);
+  WHORL_TRY(check_transfers(requests, communicator));
+  Status status = communicator.run(requests);
+  if (!status.ok()) handle.set_error(status);
+  return status;
+}
+
 /// Does what issue_all() does, without its lists.
 Status issue_one(const Call& call) {
   const Used used(call.handle);
@@ -134,9 +157,14 @@ Status Group::end() {
   if (waits) WHORL_TRY(check_may_wait("whorlGroupEnd"));
 
   Status pending, error;
-  run_jobs(std::move(jobs), pending, error);
+  if (!jobs.empty()) run_jobs(std::move(jobs), pending, error);
   WHORL_TRY(error);
   WHORL_TRY(issue(calls));
+  constexpr std::size_t kMostKept = 1024;
+  if (calls_.empty() && calls.capacity() <= kMostKept) {
+    calls.clear();
+    calls_ = std::move(calls); // its memory serves the next group
+  }
   return pending; // kInProgress if a creation goes on in the background
 }
 
@@ -188,7 +216,8 @@ Status check_may_wait(const char* function) {
 }
 
 Status issue(std::span<const Call> calls) {
-  return calls.size() == 1 ? issue_one(calls[0]) : issue_all(calls);
+  if (calls.size() == 1) return issue_one(calls[0]);
+  return !calls.empty() && are_of_one(calls) ? issue_together(calls) : issue_all(calls);
 }
 
 } // namespace whorl
