@@ -56,7 +56,7 @@ class Transfer final : Execution::Endpoints {
   std::size_t grown() noexcept;
 
  private:
-  /// What a map depends on.
+  /// Arguments that a map depends on.
   struct Shape {
     const Schedule* schedule = nullptr;
     std::size_t count = 0, element_size = 0, slot_bytes = 0;
