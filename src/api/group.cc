@@ -88,13 +88,7 @@ Status issue_together(std::span<const Call> calls) {
 /// Does what issue_all() does, without its lists.
 Status issue_one(const Call& call) {
   const Used used(call.handle);
-  if (!used.alive()) return ended();
-  Communicator& communicator = *call.handle->communicator;
-  WHORL_TRY(check_transfers({&call.request, 1}, communicator));
-  Status error;
-  Status status = submit(communicator, call.request, call.stream, error);
-  if (!error.ok()) call.handle->set_error(error);
-  return status;
+  return used.alive() ? issue(call) : ended();
 }
 
 } // namespace
@@ -213,6 +207,15 @@ Status check_may_wait(const char* function) {
                        fmt::format("{} may wait, and a callback of a stream must not: queue it in "
                                    "a stream, or do it on another thread",
                                    function));
+}
+
+Status issue(const Call& call) {
+  Communicator& communicator = *call.handle->communicator;
+  WHORL_TRY(check_transfers({&call.request, 1}, communicator));
+  Status error;
+  Status status = submit(communicator, call.request, call.stream, error);
+  if (!error.ok()) call.handle->set_error(error);
+  return status;
 }
 
 Status issue(std::span<const Call> calls) {

@@ -93,6 +93,10 @@ class Group::CallbackScope {
 /// is refused.
 Status check_may_wait(const char* function);
 
+/// Hands a call on to its communicator, which the calling thread is inside and has found alive.
+/// Returns when the call is complete, or in its stream. The handle keeps the communicator's error.
+Status issue(const Call& call);
+
 /// Hands calls on to their communicators, where the calls of one communicator form a batch. Returns
 /// when the calls without a stream are complete. The handle of each communicator keeps its error,
 /// too.

@@ -136,7 +136,7 @@ whorlResult_t check_and_issue(const char* function, whorlComm* handle, void* str
     if (!group.open()) {
       if (Status status = check_all(); !status.ok()) return failed_call(handle, std::move(status));
       if (call.stream == nullptr) WHORL_TRY(check_may_wait(function));
-      return issue({&call, 1});
+      return issue(call);
     }
     return collect(group, [&]() -> Status {
       if (Status status = check_all(); !status.ok()) return failed_call(handle, std::move(status));
