@@ -65,14 +65,20 @@ struct Algorithm {
   std::string_view name; ///< name as in WHORL_ALGO: "ring", "tree", …
   Collective collective;
   bool (*supports)(const Shape& shape);
-  Schedule (*build_place)(const Shape& shape, int place);
-  Cost (*cost)(const Shape& shape);
+  /// Schedules and costs of two ranks or more, of which alone the algorithms know.
+  Schedule (*build_several)(const Shape& shape, int place);
+  Cost (*cost_of_several)(const Shape& shape);
   /// Whether every reducing step combines the inputs of all ranks, so that there are no partial
   /// results.
   bool at_once = false;
   /// Whether a rank that has an output gets a message straight from each other rank, and each rank
   /// sends the first of these to all before it writes its own output.
   bool tells_all = false;
+
+  Schedule build_place(const Shape& shape, int place) const;
+  Cost cost(const Shape& shape) const {
+    return shape.nranks == 1 ? Cost{} : cost_of_several(shape);
+  }
 };
 
 /// Returns every algorithm, grouped by collective; of two with the same cost the first wins.

@@ -53,7 +53,6 @@ int largest_message(int nranks) {
 }
 
 Schedule build_gather(const Shape& shape, int rank) {
-  if (shape.nranks == 1) return build_single_rank();
   const Node node(shape, rank);
   ScheduleBuilder builder(node.n, rank, 1);
   builder.blocks(1, node.v == 0 ? node.n : 0).message_chunks(largest_message(node.n));
@@ -84,7 +83,6 @@ Schedule build_gather(const Shape& shape, int rank) {
 }
 
 Schedule build_scatter(const Shape& shape, int rank) {
-  if (shape.nranks == 1) return build_single_rank();
   const Node node(shape, rank);
   ScheduleBuilder builder(node.n, rank, 1);
   builder.blocks(node.v == 0 ? node.n : 0, 1).message_chunks(largest_message(node.n));
@@ -111,7 +109,6 @@ Schedule build_scatter(const Shape& shape, int rank) {
 }
 
 Schedule build_broadcast(const Shape& shape, int rank) {
-  if (shape.nranks == 1) return build_single_rank();
   const Node node(shape, rank);
   ScheduleBuilder builder(node.n, rank, shape.channels);
   if (node.v != 0) builder.blocks(0, 1);
@@ -129,7 +126,6 @@ Schedule build_broadcast(const Shape& shape, int rank) {
 }
 
 Schedule build_reduce(const Shape& shape, int rank) {
-  if (shape.nranks == 1) return build_single_rank();
   const Node node(shape, rank);
   std::vector<int> children;
   for (const int child : node.children) children.push_back(node.rank_of(child));
@@ -151,7 +147,6 @@ bool supports_blocks(const Shape& shape) { return shape.nranks <= kMaxChunks; }
 bool supports_vector(const Shape& shape) { return shape.channels <= kMaxChunks; }
 
 Cost scatter_cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const double n = shape.nranks;
   // Each block moves once for every bit that is set in the number of its node.
   double blocks = 0;
@@ -176,7 +171,6 @@ Cost gather_cost(const Shape& shape) {
 }
 
 Cost broadcast_cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const double n = shape.nranks;
   const double children = ceil_log2(shape.nranks);
   return {.rounds = static_cast<double>(floor_log2(shape.nranks)),

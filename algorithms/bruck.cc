@@ -131,7 +131,6 @@ class Writer {
 /// between them.
 Schedule build(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   ScheduleBuilder builder(n, rank, 1);
   builder.blocks(n, n).message_chunks(n / 2);
   Writer(builder, n, rank).write();
@@ -143,7 +142,6 @@ bool supports(const Shape& shape) {
 }
 
 Cost cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const double n = shape.nranks;
   const double rounds = rounds_of(shape.nranks);
   const double volume = blocks_sent(shape.nranks) / n;

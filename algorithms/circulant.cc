@@ -136,7 +136,6 @@ class Writer {
 
 Schedule build_allreduce(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   const Layout layout(n);
   ScheduleBuilder builder(n, rank, n * shape.channels);
   builder.message_chunks(n / 2);
@@ -156,7 +155,6 @@ Schedule build_allreduce(const Shape& shape, int rank) {
 
 Schedule build_reduce_scatter(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   const Layout layout(n);
   ScheduleBuilder builder(n, rank, shape.channels);
   builder.blocks(n, 1).message_chunks(n / 2);
@@ -173,7 +171,6 @@ Schedule build_reduce_scatter(const Shape& shape, int rank) {
 
 Schedule build_all_gather(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   const Layout layout(n);
   ScheduleBuilder builder(n, rank, shape.channels);
   builder.blocks(1, n).message_chunks(n / 2);
@@ -194,7 +191,6 @@ bool supports(const Shape& shape) { return chunks_fit(shape); }
 
 /// Returns the costs of a reduce-scatter or an all-gather; with `halves` 2 of an allreduce.
 Cost circulant_cost(const Shape& shape, double halves, double reduced) {
-  if (shape.nranks == 1) return {};
   const double n = shape.nranks;
   const double rounds = halves * ceil_log2(shape.nranks);
   return {.rounds = rounds,

@@ -42,13 +42,6 @@ inline std::vector<int> other_ranks(int nranks, int rank) {
   return ranks;
 }
 
-/// Builds any collective of a single rank: its output is its input.
-inline Schedule build_single_rank() {
-  ScheduleBuilder builder(1, 0, 1);
-  builder.lane(0).copy(0, 0);
-  return std::move(builder).build();
-}
-
 /// Returns whether a buffer of `chunks` chunks for each rank and channel can be encoded.
 inline bool chunks_fit(const Shape& shape, int chunks = 1) {
   return static_cast<long>(shape.nranks) * shape.channels * chunks <= kMaxChunks;

@@ -31,7 +31,6 @@ int chunk_of(const Shape& shape, int block, int c) { return block * shape.channe
 
 Schedule build_reduce_scatter(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   const std::vector<int> others = other_ranks(n, rank);
   ScheduleBuilder builder(n, rank, shape.channels);
   builder.blocks(n, 1);
@@ -48,7 +47,6 @@ Schedule build_reduce_scatter(const Shape& shape, int rank) {
 
 Schedule build_all_gather(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   const std::vector<int> others = other_ranks(n, rank);
   ScheduleBuilder builder(n, rank, shape.channels);
   builder.blocks(1, n);
@@ -65,7 +63,6 @@ Schedule build_all_gather(const Shape& shape, int rank) {
 
 Schedule build_alltoall(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   ScheduleBuilder builder(n, rank, shape.channels);
   builder.blocks(n, n);
   for (int c = 0; c < shape.channels; ++c) {
@@ -85,7 +82,6 @@ Schedule build_alltoall(const Shape& shape, int rank) {
 
 Schedule build_broadcast(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   const std::vector<int> others = other_ranks(n, rank);
   ScheduleBuilder builder(n, rank, shape.channels);
   if (rank != shape.root) builder.blocks(0, 1);
@@ -101,7 +97,6 @@ Schedule build_broadcast(const Shape& shape, int rank) {
 
 Schedule build_reduce(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   const std::vector<int> others = other_ranks(n, rank);
   ScheduleBuilder builder(n, rank, shape.channels);
   if (rank != shape.root) builder.blocks(1, 0);
@@ -118,7 +113,6 @@ Schedule build_reduce(const Shape& shape, int rank) {
 /// Builds gather or scatter, which mirror each other: where one sends, the other receives.
 Schedule build_rooted(const Shape& shape, int rank, bool gather) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   const bool is_root = rank == shape.root;
   ScheduleBuilder builder(n, rank, shape.channels);
   builder.blocks(gather ? 1 : (is_root ? n : 0), gather ? (is_root ? n : 0) : 1);
@@ -164,7 +158,6 @@ bool supports_two(const Shape& shape) { return shape.nranks == 2 && chunks_fit(s
 /// other rank.
 Cost direct_cost(const Shape& shape, bool blocks, bool reduced) {
   const double n = shape.nranks;
-  if (shape.nranks == 1) return {};
   const double volume = blocks ? (n - 1) / n : n - 1;
   return {.rounds = 1,
           .volume = volume,

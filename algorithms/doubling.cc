@@ -24,7 +24,6 @@ namespace whorl {
 namespace {
 
 Schedule build_allreduce(const Shape& shape, int rank) {
-  if (shape.nranks == 1) return build_single_rank();
   const Fold fold(shape.nranks, rank);
   ScheduleBuilder builder(shape.nranks, rank, shape.channels);
   for (int c = 0; c < shape.channels; ++c) {
@@ -86,7 +85,6 @@ std::array<LevelPart, kMaxLevels - 1> inner_parts(const Shape& shape) {
 }
 
 Cost allreduce_cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const double rounds = floor_log2(shape.nranks);
   const double folds = is_power_of_two(shape.nranks) ? 0 : 1;
   // A chain through all rounds ends at the opposite virtual rank. If both ends are folded, which
@@ -118,7 +116,6 @@ Cost barrier_cost(const Shape& shape) {
 
 Schedule build_all_gather(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   ScheduleBuilder builder(n, rank, 1);
   builder.blocks(1, n).message_chunks(n / 2);
   LaneBuilder& lane = builder.lane(0);
@@ -136,7 +133,6 @@ bool all_gather_supports(const Shape& shape) {
 }
 
 Cost all_gather_cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const double n = shape.nranks;
   const double rounds = floor_log2(shape.nranks);
   const double volume = (n - 1) / n;

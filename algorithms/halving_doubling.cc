@@ -29,7 +29,6 @@ namespace whorl {
 namespace {
 
 Schedule build_allreduce(const Shape& shape, int rank) {
-  if (shape.nranks == 1) return build_single_rank();
   const Fold fold(shape.nranks, rank);
   const int half = fold.core / 2;
   ScheduleBuilder builder(shape.nranks, rank, fold.core * shape.channels);
@@ -78,7 +77,6 @@ Schedule build_allreduce(const Shape& shape, int rank) {
 bool allreduce_supports(const Shape& shape) { return chunks_fit(shape); }
 
 Cost allreduce_cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const int rounds = floor_log2(shape.nranks);
   const double core = 1 << rounds;
   const bool folds = !is_power_of_two(shape.nranks);
@@ -97,7 +95,6 @@ Cost allreduce_cost(const Shape& shape) {
 
 Schedule build_reduce_scatter(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   ScheduleBuilder builder(n, rank, 1);
   builder.blocks(n, 1).message_chunks(n / 2);
   // First block of the half that this rank keeps in the first round. Later halves lie within it.
@@ -123,7 +120,6 @@ bool reduce_scatter_supports(const Shape& shape) {
 }
 
 Cost reduce_scatter_cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const double n = shape.nranks;
   const double rounds = floor_log2(shape.nranks);
   return {.rounds = rounds,

@@ -18,7 +18,6 @@ namespace whorl {
 namespace {
 
 Schedule build(const Shape& shape, int rank) {
-  if (shape.nranks == 1) return build_single_rank();
   const std::vector<int> others = other_ranks(shape.nranks, rank);
   ScheduleBuilder builder(shape.nranks, rank, shape.channels);
   for (int c = 0; c < shape.channels; ++c) {
@@ -39,7 +38,6 @@ Schedule build(const Shape& shape, int rank) {
 }
 
 Cost cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const double others = shape.nranks - 1;
   return {.rounds = 1,
           .volume = others,

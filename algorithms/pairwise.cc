@@ -31,7 +31,6 @@ int lane_of(int nranks, int k) { return (std::min(k, nranks - k) - 1) % lanes_of
 
 Schedule build(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   ScheduleBuilder builder(n, rank, shape.channels);
   builder.blocks(n, n);
   const int width = lanes_of_channel(n);
@@ -54,7 +53,6 @@ Schedule build(const Shape& shape, int rank) {
 bool supports(const Shape& shape) { return chunks_fit(shape); }
 
 Cost cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const double n = shape.nranks;
   int rounds = 0; // the first lane has most
   for (int k = 1; k < shape.nranks; ++k) rounds += lane_of(shape.nranks, k) == 0 ? 1 : 0;

@@ -27,7 +27,6 @@ namespace {
 Schedule build_allreduce(const Shape& shape, int rank) {
   const int n = shape.nranks;
   const int channels = shape.channels;
-  if (n == 1) return build_single_rank();
   ScheduleBuilder builder(n, rank, n * channels);
   for (int c = 0; c < channels; ++c) {
     const auto chunk = [&](int block) { return block * channels + c; };
@@ -48,7 +47,6 @@ Schedule build_allreduce(const Shape& shape, int rank) {
 Schedule build_reduce_scatter(const Shape& shape, int rank) {
   const int n = shape.nranks;
   const int channels = shape.channels;
-  if (n == 1) return build_single_rank();
   ScheduleBuilder builder(n, rank, channels);
   builder.blocks(n, 1);
   for (int c = 0; c < channels; ++c) {
@@ -67,7 +65,6 @@ Schedule build_reduce_scatter(const Shape& shape, int rank) {
 Schedule build_all_gather(const Shape& shape, int rank) {
   const int n = shape.nranks;
   const int channels = shape.channels;
-  if (n == 1) return build_single_rank();
   ScheduleBuilder builder(n, rank, channels);
   builder.blocks(1, n);
   for (int c = 0; c < channels; ++c) {
@@ -95,7 +92,6 @@ struct Chain {
 };
 
 Schedule build_broadcast(const Shape& shape, int rank) {
-  if (shape.nranks == 1) return build_single_rank();
   constexpr int kChunks = kPipelineChunks;
   const Chain chain(shape, rank);
   ScheduleBuilder builder(shape.nranks, rank, kChunks * shape.channels);
@@ -116,7 +112,6 @@ Schedule build_broadcast(const Shape& shape, int rank) {
 }
 
 Schedule build_reduce(const Shape& shape, int rank) {
-  if (shape.nranks == 1) return build_single_rank();
   constexpr int kChunks = kPipelineChunks;
   const Chain chain(shape, rank);
   ScheduleBuilder builder(shape.nranks, rank, kChunks * shape.channels);
@@ -143,7 +138,6 @@ bool supports_chain(const Shape& shape) {
 
 /// Returns the costs of a reduce-scatter or an all-gather; with `halves` 2 of an allreduce.
 Cost ring_cost(const Shape& shape, double halves, double reduced) {
-  if (shape.nranks == 1) return {};
   const double n = shape.nranks;
   return {.rounds = halves * (n - 1),
           .volume = halves * (n - 1) / n,
@@ -160,7 +154,6 @@ Cost reduce_scatter_cost(const Shape& shape) { return ring_cost(shape, 1, 1); }
 Cost all_gather_cost(const Shape& shape) { return ring_cost(shape, 1, 0); }
 
 Cost broadcast_cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const double chunks = kPipelineChunks * shape.channels;
   const double n = shape.nranks;
   return {.rounds = n - 1,

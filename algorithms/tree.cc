@@ -84,7 +84,6 @@ class Place {
 };
 
 Schedule build_allreduce(const Shape& shape, int rank) {
-  if (shape.nranks == 1) return build_single_rank();
   ScheduleBuilder builder(shape.nranks, rank, kChunks * shape.channels);
   for (int c = 0; c < shape.channels; ++c) {
     const Place place(shape.nranks, c % 2, rank);
@@ -135,7 +134,6 @@ struct RootedPlace {
 };
 
 Schedule build_broadcast(const Shape& shape, int rank) {
-  if (shape.nranks == 1) return build_single_rank();
   ScheduleBuilder builder(shape.nranks, rank, kChunks * shape.channels);
   if (rank != shape.root) builder.blocks(0, 1);
   for (int c = 0; c < shape.channels; ++c) {
@@ -154,7 +152,6 @@ Schedule build_broadcast(const Shape& shape, int rank) {
 }
 
 Schedule build_reduce(const Shape& shape, int rank) {
-  if (shape.nranks == 1) return build_single_rank();
   ScheduleBuilder builder(shape.nranks, rank, kChunks * shape.channels);
   if (rank != shape.root) builder.blocks(1, 0);
   for (int c = 0; c < shape.channels; ++c) {
@@ -181,7 +178,6 @@ double first_share(const Shape& shape) {
 }
 
 Cost allreduce_cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const double share = first_share(shape);
   const double chunks = kChunks * shape.channels;
   const double depth = floor_log2(shape.nranks);
@@ -203,7 +199,6 @@ Cost allreduce_cost(const Shape& shape) {
 }
 
 Cost broadcast_cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const double chunks = kChunks * shape.channels;
   const double depth = 1 + floor_log2(shape.nranks - 1);
   const double volume = std::max(1.0, std::min(2, shape.nranks - 2) * first_share(shape));

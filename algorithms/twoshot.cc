@@ -22,7 +22,6 @@ namespace {
 
 Schedule build(const Shape& shape, int rank) {
   const int n = shape.nranks;
-  if (n == 1) return build_single_rank();
   const std::vector<int> others = other_ranks(n, rank);
   ScheduleBuilder builder(n, rank, n * shape.channels);
   for (int c = 0; c < shape.channels; ++c) {
@@ -45,7 +44,6 @@ Schedule build(const Shape& shape, int rank) {
 bool supports(const Shape& shape) { return peers_fit(shape) && chunks_fit(shape); }
 
 Cost cost(const Shape& shape) {
-  if (shape.nranks == 1) return {};
   const double n = shape.nranks;
   const double volume = 2 * (n - 1) / n;
   return {.rounds = 2,

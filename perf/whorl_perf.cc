@@ -77,18 +77,7 @@ int run(int argc, char** argv) {
       "Flags follow the collective, and are those of nccl-tests. --workload is for all_reduce, "
       "--skew for "
       "collectives whose name ends in v.");
-  if (const auto page = whorl::cli::page_for(app, argc, argv)) {
-    std::fputs(page->c_str(), stdout);
-    return 0;
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help_or_version) {
-    return app.exit(help_or_version);
-  } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "whorl-perf: %s\n", app.refusal(error).c_str());
-    return 2;
-  }
+  if (const auto status = whorl::cli::parse(app, argc, argv)) return *status;
   std::fputs("whorl-perf: the collective must be the first argument.\n", stderr);
   return 2;
 }

@@ -5,7 +5,6 @@
 #include <map>
 #include <sstream>
 #include <string>
-#include <string_view>
 
 #include "topology/hwloc_xml.h"
 

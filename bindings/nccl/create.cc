@@ -1,6 +1,5 @@
 // Creation, queries and destruction of communicators.
 #include <cstring>
-#include <vector>
 
 #include "bindings/nccl/config.h"
 #include "bindings/nccl/support.h"

@@ -40,12 +40,6 @@ BUSY_SHARE = 0.05
 ALLOCS = ("plain", "whorl", "registered")
 
 
-def size(text):
-    units = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-    unit = units.get(text[-1:].lower())
-    return int(text[:-1]) * unit if unit else int(text)
-
-
 def parse():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -59,7 +53,7 @@ def parse():
     some = parser.add_argument_group("cases", "any of these replaces the plan of the whole run")
     some.add_argument("--collectives", nargs="+", type=plan.collective_named, choices=plan.COLLECTIVES)
     some.add_argument("--ranks", type=int, nargs="+")
-    some.add_argument("--sizes", type=size, nargs="+", help="bytes, or with suffix K, M, G")
+    some.add_argument("--sizes", type=plan.size, nargs="+", help="bytes, or with suffix K, M, G")
     some.add_argument("--modes", nargs="+", choices=["dirty", "moving", "warm", "cold"], default=["dirty"])
     some.add_argument("--tcp", action="store_true", help="TCP over loopback")
     some.add_argument("--hosts", action="store_true", help="two network namespaces; needs root")

@@ -1,8 +1,5 @@
 #include "perf/compare/peer_api.h"
 
-#include <cstdlib>
-#include <cstring>
-
 namespace peer {
 
 std::string& last_error() {

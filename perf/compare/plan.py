@@ -10,6 +10,13 @@ def collective_named(word):
     return next((name for name in COLLECTIVES if name.replace("_", "") == word.replace("_", "")), word)
 
 
+def size(word):
+    """Returns the number of bytes that a word such as 8, 64K or 1m names."""
+    units = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+    unit = units.get(word[-1:].lower())
+    return int(word[:-1]) * unit if unit else int(word)
+
+
 SHM, TCP, HOSTS = "shm", "tcp", "hosts"
 WHERE = {SHM: "one host, shared memory", TCP: "one host, TCP over loopback",
          HOSTS: "two network namespaces joined by veth, shared memory inside them"}

@@ -8,7 +8,6 @@
 #include <pthread.h>
 
 #include <cstdio>
-#include <cstring>
 
 namespace limits {
 

@@ -2,10 +2,7 @@
 
 #include <sched.h>
 
-#include <atomic>
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>

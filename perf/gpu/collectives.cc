@@ -23,7 +23,6 @@ struct Variant {
   Timer* timer;
   std::function<void()> body; ///< queues all operations of a round
   std::unique_ptr<Replay> replay;
-  std::string why_eager;
 
   double run() { return replay != nullptr ? replay->run() : timer->eager(body); }
 };

@@ -31,6 +31,7 @@ import torch  # noqa: E402
 
 import machine  # noqa: E402
 import operations  # noqa: E402
+import plan  # noqa: E402
 import pool  # noqa: E402
 import report  # noqa: E402
 import summary  # noqa: E402
@@ -41,12 +42,6 @@ SIZES = {"8": 8, "4K": 4 << 10, "64K": 64 << 10, "1M": 1 << 20, "8M": 8 << 20, "
 STEPS = {"resnet18-exchange": 10, "gpt2-exchange": 2, "resnet18": 5, "gpt2": 1}
 
 
-def size(text: str) -> int:
-    units = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-    unit = units.get(text[-1:].lower())
-    return int(text[:-1]) * unit if unit else int(text)
-
-
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -55,7 +50,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workloads", nargs="*", choices=list(workloads.WORKLOADS),
                         help="likewise training steps; -exchange: gradients only, nothing computed")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2], help="default: 2")
-    parser.add_argument("--sizes", type=size, nargs="+", default=list(SIZES.values()),
+    parser.add_argument("--sizes", type=plan.size, nargs="+", default=list(SIZES.values()),
                         help=f"bytes, or with suffix K, M, G (default: {' '.join(SIZES)})")
     parser.add_argument("--dtypes", nargs="+", choices=list(operations.DTYPES), default=["float32"])
     parser.add_argument("--modes", nargs="+", choices=["sync", "async"], default=["sync", "async"],

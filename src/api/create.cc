@@ -3,8 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
-#include <new>
 
 #include "base/thread.h"
 #include "comm/setup_round.h"

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <span>
-#include <vector>
 
 #include "api/handle.h"
 #include "base/status.h"

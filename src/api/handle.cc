@@ -1,6 +1,5 @@
 #include "api/handle.h"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <new>

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <new>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "api/create.h"

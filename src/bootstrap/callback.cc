@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/system.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/identity.h"
 #include "bootstrap/root_client.h"

@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
-#include <string_view>
-
 #include "base/log.h"
 #include "base/types.h"
 

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "base/hash.h"
@@ -11,14 +10,12 @@
 #include "comm/arrangement.h"
 #include "comm/decisions.h"
 #include "comm/link_costs.h"
-#include "comm/place.h"
 #include "comm/placement.h"
 #include "comm/rank_info.h"
 #include "comm/records.h"
 #include "comm/setup_report.h"
 #include "comm/setup_round.h"
 #include "comm/setup_transports.h"
-#include "topology/host.h"
 #include "tuning/memory_budget.h"
 
 namespace whorl {

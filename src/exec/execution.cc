@@ -1,7 +1,6 @@
 #include "exec/execution.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 namespace whorl {

@@ -1,8 +1,6 @@
 // Sending from memory in an Execution: input, and results where they can be sent from.
 #include "exec/execution.h"
 
-#include <algorithm>
-
 namespace whorl {
 
 /// Sends from memory (the source of a plain send, the target of a copying step) to the peers of the

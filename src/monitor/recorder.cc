@@ -51,7 +51,7 @@ std::unique_ptr<Recorder> Recorder::make(const Who& who, std::uint32_t entries) 
   header.host = who.info.host_name;
   copy_name(who.name, header.name);
   made->creating("preparing the transports");
-  header.block.magic.store(kPageMagic, std::memory_order_release); // pairs with read_header()
+  header.block.magic.store(kPageMagic, std::memory_order_release); // pairs with read_numbers()
   return made;
 }
 

@@ -5,7 +5,6 @@
 #include <openssl/hmac.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "net/openssl_use.h"
 

@@ -1,7 +1,6 @@
 #include "schedule/simulate.h"
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 #include <utility>
 

@@ -1,7 +1,6 @@
 // Tests of the life of communicators: creation, division, several at once, groups, destruction.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <thread>
 #include <vector>

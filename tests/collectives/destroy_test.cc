@@ -6,7 +6,6 @@
 #include <array>
 #include <chrono>
 #include <functional>
-#include <numeric>
 #include <string>
 #include <thread>
 

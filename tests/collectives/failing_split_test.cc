@@ -9,12 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <memory>
 #include <new>
 #include <set>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "tests/support/failing_system.h"
 #include "tests/support/process_world.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
-#include <string>
 #include <thread>
 #include <vector>
 

@@ -10,7 +10,6 @@
 
 #include <atomic>
 #include <cmath>
-#include <map>
 #include <random>
 #include <set>
 

@@ -181,7 +181,6 @@ TEST_P(Shrink, FollowsARevocation) {
   const auto outcomes = run_ranks(3, Mode::kProcesses, [](RankContext& context) {
     whorlComm_t comm = join(context, environment());
     ASSERT_NE(comm, nullptr);
-    std::thread revoker;
     if (context.rank == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50)); // others are in the barrier
       EXPECT_EQ(whorlCommRevoke(comm, 7), whorlInvalidArgument);

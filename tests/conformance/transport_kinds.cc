@@ -68,6 +68,17 @@ TransportKind faulty(TransportKind below) {
   return below;
 }
 
+/// Returns TCP, whose bytes are encrypted if `encrypts`.
+TransportKind tcp(Mode mode, bool encrypts = false) {
+  return {.name = std::string(encrypts ? "tcp_encrypted" : "tcp") +
+                  (mode == Mode::kThreads ? "_threads" : ""),
+          .mode = mode,
+          .heap_publish = true,
+          .plain_publish = true,
+          .buffers = true,
+          .make = [encrypts] { return std::make_unique<TcpTransport>(encrypts); }};
+}
+
 /// Returns the transports that every host has.
 std::vector<TransportKind> everywhere() {
   return {
@@ -93,18 +104,8 @@ std::vector<TransportKind> everywhere() {
        .heap_publish = true,
        .puts = true,
        .make = [] { return std::make_unique<ShmTransport>(); }},
-      {.name = "tcp",
-       .mode = Mode::kProcesses,
-       .heap_publish = true,
-       .plain_publish = true,
-       .buffers = true,
-       .make = [] { return std::make_unique<TcpTransport>(); }},
-      {.name = "tcp_threads",
-       .mode = Mode::kThreads,
-       .heap_publish = true,
-       .plain_publish = true,
-       .buffers = true,
-       .make = [] { return std::make_unique<TcpTransport>(); }},
+      tcp(Mode::kProcesses),
+      tcp(Mode::kThreads),
 #ifdef WHORL_HAVE_VERBS
       verbs("verbs_in_memory", Mode::kThreads, make_fake_verbs),
 #endif
@@ -112,16 +113,6 @@ std::vector<TransportKind> everywhere() {
       ucx_over("tcp", Mode::kThreads),
       ucx_over("posix", Mode::kProcesses),
   };
-}
-
-/// Returns TCP whose bytes are encrypted.
-TransportKind encrypted_tcp(Mode mode) {
-  return {.name = std::string("tcp_encrypted") + (mode == Mode::kThreads ? "_threads" : ""),
-          .mode = mode,
-          .heap_publish = true,
-          .plain_publish = true,
-          .buffers = true,
-          .make = [] { return std::make_unique<TcpTransport>(true); }};
 }
 
 TransportKind kind_named(std::string_view name) {
@@ -151,7 +142,7 @@ const std::vector<TransportKind>& transport_kinds() {
 const std::vector<TransportKind>& more_transport_kinds() {
   static const auto* const kinds =
       new std::vector{faulty(kind_named("shm")), faulty(kind_named("tcp")),
-                      encrypted_tcp(Mode::kProcesses), encrypted_tcp(Mode::kThreads)};
+                      tcp(Mode::kProcesses, true), tcp(Mode::kThreads, true)};
   return *kinds;
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <regex>
 
 #include "tests/faults/known_flaws.h"

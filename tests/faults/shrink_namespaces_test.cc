@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <string>
 #include <vector>
 
 #include "tests/support/cable.h"

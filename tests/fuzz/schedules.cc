@@ -1,6 +1,5 @@
 // Schedules as text and as JSON.
 #include "input.h"
-#include "schedule/check.h"
 #include "schedule/json.h"
 #include "schedule/text.h"
 #include "schedule/verify.h"

@@ -1,6 +1,5 @@
 // Ranks that meet at a root and gather data in a few rounds, one of which may die, not come, give
 // up or want something else.
-#include <algorithm>
 #include <optional>
 
 #include "bootstrap/root.h"

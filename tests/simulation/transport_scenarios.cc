@@ -1,7 +1,6 @@
 // Ranks of one host over the transport through shared memory: messages without a copy, failures of
 // a rank, deaths, and leaving.
 #include <memory>
-#include <optional>
 
 #include "simulation/ranks.h"
 #include "simulation/scenario_list.h"

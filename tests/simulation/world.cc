@@ -1,7 +1,5 @@
 #include "simulation/world.h"
 
-#include <cstdio>
-
 namespace whorl::simulation {
 namespace {
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -171,5 +170,21 @@ class QueueFabric {
   std::map<Key, Queue> queues_;
   std::map<Key, std::unique_ptr<QueueEndpoint>> endpoints_;
 };
+
+/// Advances executions in turn until none moves any more. Returns which are complete.
+inline std::vector<bool> run_in_turn(std::vector<Execution>& executions) {
+  std::vector<bool> done(executions.size());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t i = 0; i < executions.size(); ++i) {
+      if (done[i]) continue;
+      const Progress progress = executions[i].advance();
+      EXPECT_NE(progress, Progress::kFailed);
+      done[i] = progress == Progress::kDone;
+      moved |= progress == Progress::kAdvanced || done[i];
+    }
+  }
+  return done;
+}
 
 } // namespace whorl::test

@@ -11,7 +11,6 @@
 #include <list>
 #include <mutex>
 #include <span>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

@@ -28,7 +28,6 @@ struct Board {
   LinkCosts links;
   bool probed;
   std::uint64_t digest;
-  double creation_us;
   std::array<std::uint8_t, 64> picks;
   double times[1]; ///< first of the values of Times
 };
@@ -69,11 +68,9 @@ class Rank {
 
   void run() {
     process_.meet();
-    const double begin = perf::now_us();
     free_ = process_.create("");
     const Communicator& communicator = *free_->communicator;
     if (process_.rank() == 0) {
-      board_.creation_us = perf::now_us() - begin;
       board_.links = communicator.links();
       board_.probed = communicator.probed();
       board_.digest = communicator.digest();
@@ -225,10 +222,7 @@ class Rank {
 };
 
 Measurement summarize(Board& board, const Plan& plan) {
-  Measurement result{.links = board.links,
-                     .probed = board.probed,
-                     .digest = board.digest,
-                     .creation_ms = board.creation_us / 1000};
+  Measurement result{.links = board.links, .probed = board.probed, .digest = board.digest};
   Times times(board, plan);
   for (std::size_t s = 0; s < plan.sizes.size(); ++s) {
     auto& rounds = result.rounds.emplace_back();

@@ -30,7 +30,6 @@ struct Measurement {
   LinkCosts links;                        ///< costs by which the communicator chose
   bool probed = false;                    ///< true: the communicator has measured the costs
   std::uint64_t digest = 0;               ///< digest of choices, see Setup
-  double creation_ms = 0;                 ///< creation time of the communicator that chooses
   std::vector<const Algorithm*> picks;    ///< the library's picks by size
   std::vector<std::vector<Round>> rounds; ///< [size][round]
 };

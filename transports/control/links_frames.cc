@@ -1,5 +1,4 @@
 // Frames of control links: how they are sent, read and understood.
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <mutex>

@@ -1,6 +1,5 @@
 #include "transports/fifo/endpoint.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace whorl {

@@ -17,7 +17,7 @@ namespace {
 constexpr double kOverheadUs = 4.0;
 constexpr double kAlphaUs = 6.0, kBetaUsPerKib = 0.2;
 constexpr double kFarAlphaUs = 20.0, kFarBetaUsPerKib = 0.35;
-// What encryption adds at each side (docs/results/encryption_2026-11-26.md).
+// What encryption adds at each side (docs/results/encryption_2026-11-27.md).
 constexpr double kSealUs = 0.4, kSealUsPerKib = 0.24;
 
 constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDHUP | EPOLLET;

@@ -3,7 +3,6 @@
 #include <ucp/api/ucp.h>
 
 #include <mutex>
-#include <string>
 
 #include "base/status.h"
 

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "base/bytes.h"
-#include "base/log.h"
 #include "base/system.h"
 #include "transports/control/exchange.h"
 

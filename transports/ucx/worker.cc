@@ -6,8 +6,6 @@
 
 #include <cstring>
 
-#include "base/log.h"
-
 namespace whorl {
 namespace {
 

@@ -59,19 +59,19 @@ def trained(schedule: object, held: nn.Module, first: bool, last: bool, ranks: l
     return Training(step, ROWS if last else 0, held)
 
 
-def whole(model: nn.Module) -> Training:
-    """Trains the whole model in one process, without microbatches."""
+def whole(model: nn.Module, replicas: int = 1) -> Training:
+    """Trains the whole model in one process, without microbatches, on the batches of all replicas together."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=False)
 
     def step(i: int) -> torch.Tensor:
-        letters, wanted = text_batch(i, [0], 1, ROWS)
+        letters, wanted = text_batch(i, range(replicas), replicas, ROWS)
         optimizer.zero_grad()
         loss = models.text_loss(model(letters), wanted)
         loss.backward()
         optimizer.step()
         return loss.detach()
 
-    return Training(step, ROWS, model)
+    return Training(step, replicas * ROWS, model)
 
 
 CASES = [

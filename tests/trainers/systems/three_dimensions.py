@@ -1,14 +1,12 @@
 """Data, tensor and pipeline parallelism at once: a 2 x 2 x 2 mesh of eight ranks, each dimension with
 process groups of its own."""
 import torch
-from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 import models
 from case import Case, Training, World
-from data import text_batch
 from systems import pipeline
 from systems.tensor_parallel import split_block
 
@@ -18,7 +16,7 @@ REPLICAS = 2
 def three(world: World) -> Training:
     model = models.transformer()
     if world.alone:
-        return whole(model)
+        return pipeline.whole(model, REPLICAS)
     mesh = init_device_mesh("cpu", (2, REPLICAS, 2), mesh_dim_names=("pp", "dp", "tp"))
     stage_index, replica = mesh.get_local_rank("pp"), mesh.get_local_rank("dp")
     part = pipeline.cut(model, 2)[stage_index]
@@ -30,21 +28,6 @@ def three(world: World) -> Training:
     stage = PipelineStage(part, stage_index, 2, torch.device("cpu"), group=mesh.get_group("pp"))
     schedule = Schedule1F1B(stage, pipeline.MICROBATCHES, loss_fn=models.text_loss)
     return pipeline.trained(schedule, part, stage_index == 0, stage_index == 1, [replica], REPLICAS)
-
-
-def whole(model: nn.Module) -> Training:
-    """Trains in one process on the batches of both replicas together."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=False)
-
-    def step(i: int) -> torch.Tensor:
-        letters, wanted = text_batch(i, range(REPLICAS), REPLICAS, pipeline.ROWS)
-        optimizer.zero_grad()
-        loss = models.text_loss(model(letters), wanted)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return Training(step, REPLICAS * pipeline.ROWS, model)
 
 
 CASES = [Case("three_dimensions", 8, three, steps=10, bound=1e-4, alone_bound=1e-3, seconds=120)]

@@ -2,7 +2,6 @@
 #include <initializer_list>
 #include <numeric>
 
-#include "algorithms/common.h"
 #include "algorithms/cost_model.h"
 #include "support.h"
 
@@ -134,9 +133,6 @@ TEST_P(Costs, PredictionsGrowWithSize) {
   }
 }
 
-std::string name_of_test(const ::testing::TestParamInfo<Algorithm>& info) {
-  return fmt::format("{}_{}", name_of(info.param.collective), info.param.name);
-}
 INSTANTIATE_TEST_SUITE_P(All, Costs, ::testing::ValuesIn(all_algorithms()), name_of_test);
 
 /// Returns costs with one level for each link, innermost first.

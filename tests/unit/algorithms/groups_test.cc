@@ -119,9 +119,6 @@ TEST_P(Uneven, StaysSmall) {
   }
 }
 
-std::string name_of_test(const ::testing::TestParamInfo<Algorithm>& info) {
-  return fmt::format("{}_{}", name_of(info.param.collective), info.param.name);
-}
 INSTANTIATE_TEST_SUITE_P(All, Uneven, ::testing::ValuesIn(grouping_algorithms()), name_of_test);
 INSTANTIATE_TEST_SUITE_P(All, UnevenFull, ::testing::ValuesIn(grouping_algorithms()), name_of_test);
 

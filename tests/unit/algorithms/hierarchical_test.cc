@@ -1,6 +1,5 @@
 #include <climits>
 
-#include "algorithms/common.h"
 #include "support.h"
 
 namespace whorl {

@@ -135,9 +135,6 @@ TEST_P(Orders, StaysSmallInAnyOrder) {
   }
 }
 
-std::string name_of_test(const ::testing::TestParamInfo<Algorithm>& info) {
-  return fmt::format("{}_{}", name_of(info.param.collective), info.param.name);
-}
 INSTANTIATE_TEST_SUITE_P(All, Orders, ::testing::ValuesIn(all_algorithms()), name_of_test);
 INSTANTIATE_TEST_SUITE_P(All, OrdersFull, ::testing::ValuesIn(all_algorithms()), name_of_test);
 

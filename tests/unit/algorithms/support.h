@@ -19,6 +19,10 @@ inline void PrintTo(const Algorithm& algorithm, std::ostream* out) {
   *out << name_of(algorithm.collective) << ":" << algorithm.name;
 }
 
+inline std::string name_of_test(const ::testing::TestParamInfo<Algorithm>& info) {
+  return fmt::format("{}_{}", name_of(info.param.collective), info.param.name);
+}
+
 } // namespace whorl
 
 namespace whorl::test {

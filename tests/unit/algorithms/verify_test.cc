@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "algorithms/common.h"
 #include "support.h"
 
 namespace whorl {
@@ -105,9 +104,6 @@ TEST_P(Quick, SaysNoWhereItCannotBeEncoded) {
   }
 }
 
-std::string name_of_test(const ::testing::TestParamInfo<Algorithm>& info) {
-  return fmt::format("{}_{}", name_of(info.param.collective), info.param.name);
-}
 INSTANTIATE_TEST_SUITE_P(All, Quick, ::testing::ValuesIn(all_algorithms()), name_of_test);
 INSTANTIATE_TEST_SUITE_P(All, Full, ::testing::ValuesIn(all_algorithms()), name_of_test);
 

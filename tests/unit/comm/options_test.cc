@@ -279,7 +279,7 @@ TEST_F(OptionsTest, InstructionSets) {
 
 TEST_F(OptionsTest, LevelsOfTheLog) {
   // A level that does not exist is no reason to end a job: a warning says so, see
-  // log_levels_test.py.
+  // tests/unit/info/info_test.py.
   for (const char* const level : {"off", "error", "warn", "info", "", "WARN", "debug"}) {
     static_cast<void>(accepted("WHORL_LOG", level));
   }

@@ -97,17 +97,7 @@ void run(const Algorithm& algorithm, const Shape& shape, const Table& table, boo
     auto view = fabric.view(static_cast<int>(rank));
     executions[rank].start(binding, view);
   }
-  std::vector<bool> done(executions.size());
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (std::size_t rank = 0; rank < executions.size(); ++rank) {
-      if (done[rank]) continue;
-      const Progress progress = executions[rank].advance();
-      ASSERT_NE(progress, Progress::kFailed);
-      done[rank] = progress == Progress::kDone;
-      moved |= progress != Progress::kIdle;
-    }
-  }
+  const std::vector<bool> done = test::run_in_turn(executions);
   for (std::size_t rank = 0; rank < executions.size(); ++rank) {
     ASSERT_TRUE(done[rank]) << "rank " << rank << " hangs";
     EXPECT_TRUE(world.out[rank] == world.expected[rank]) << "rank " << rank;

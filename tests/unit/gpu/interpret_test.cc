@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <initializer_list>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -160,7 +159,7 @@ Schedule build_chain(const Shape& shape, int rank) {
 
 TEST(Interpreter, LanesWaitForEachOther) {
   const Algorithm chain{
-      .name = "chain", .collective = Collective::kBroadcast, .build_place = build_chain};
+      .name = "chain", .collective = Collective::kBroadcast, .build_several = build_chain};
   for (const int nranks : {3, 4}) {
     for (const std::uint32_t instances : {1U, 3U}) {
       FifoWorld device(nranks, 2 * instances, 2, 256);

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 #include <net/if.h>
 
-#include <algorithm>
-
 namespace whorl {
 namespace {
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +27,25 @@ std::pair<Fd, Fd> socket_pair() {
 }
 
 const ConnectionName kName{3, 5, SocketRole::kData, 1};
+
+/// Both sides of a handshake.
+struct Halves {
+  Handshake connecting, accepting;
+};
+
+/// Settings of the two sides, which fit together if none is given.
+struct Settings {
+  Identity accepting = identity_of(1, 2), connecting = identity_of(1, 2);
+  std::uint32_t accepting_rank = 5;
+  bool connecting_encrypts = false, accepting_encrypts = false;
+};
+
+Halves make_halves(const Settings& sides = {}) {
+  auto [c, a] = socket_pair();
+  return {Handshake::connecting(std::move(c), sides.connecting, kName, sides.connecting_encrypts),
+          Handshake::accepting(std::move(a), sides.accepting, sides.accepting_rank,
+                               sides.accepting_encrypts)};
+}
 
 /// Runs both sides until neither advances.
 void run(Handshake& a, Handshake& b) {
@@ -63,9 +81,7 @@ std::vector<std::byte> recorded_hello() {
 }
 
 TEST(Handshake, AuthenticatesBothSidesAndLeavesWhatFollowsInTheSocket) {
-  auto [c, a] = socket_pair();
-  Handshake connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName);
-  Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 5);
+  auto [connecting, accepting] = make_halves();
   run(connecting, accepting);
   ASSERT_EQ(Progress::kDone, connecting.step()) << connecting.status().message();
   ASSERT_EQ(Progress::kDone, accepting.step()) << accepting.status().message();
@@ -82,9 +98,7 @@ TEST(Handshake, AuthenticatesBothSidesAndLeavesWhatFollowsInTheSocket) {
 }
 
 TEST(Handshake, DataSentAtOnceAfterTheHandshakeIsNotEaten) {
-  auto [c, a] = socket_pair();
-  Handshake connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName);
-  Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 5);
+  auto [connecting, accepting] = make_halves();
   connecting.step();
   ASSERT_EQ(Progress::kAdvanced, accepting.step());
   accepting.admit();
@@ -98,9 +112,7 @@ TEST(Handshake, DataSentAtOnceAfterTheHandshakeIsNotEaten) {
 }
 
 TEST(Handshake, BothSidesNameAWrongSecret) {
-  auto [c, a] = socket_pair();
-  Handshake connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName);
-  Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 9), 5);
+  auto [connecting, accepting] = make_halves({.accepting = identity_of(1, 9)});
   run(connecting, accepting);
   EXPECT_EQ(HandshakeFailure::kSecret, connecting.failure());
   EXPECT_EQ(HandshakeFailure::kSecret, accepting.failure());
@@ -108,11 +120,6 @@ TEST(Handshake, BothSidesNameAWrongSecret) {
   EXPECT_NE(std::string::npos, connecting.status().message().find("wrong secret"));
   EXPECT_NE(std::string::npos, accepting.status().message().find("says the other side"));
 }
-
-/// Both sides of a handshake of a process that ends.
-struct Halves {
-  Handshake connecting, accepting;
-};
 
 /// Ends the process when the proof of the connecting side is on its way, and goes on with the
 /// handshake when OpenSSL has been left for good.
@@ -126,9 +133,7 @@ struct Halves {
                         halves->connecting.failure() == HandshakeFailure::kSecret;
     ::_exit(failed && !misled ? 0 : 1);
   });
-  auto [c, a] = socket_pair();
-  halves->connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName);
-  halves->accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 5);
+  *halves = make_halves();
   halves->connecting.step();
   if (halves->accepting.step() == Progress::kAdvanced) halves->accepting.admit();
   halves->accepting.step();
@@ -142,9 +147,7 @@ TEST(HandshakeDeathTest, AProcessThatEndsDoesNotCallTheSecretOfTheOtherSideWrong
 }
 
 TEST(Handshake, BothSidesNameAWrongJob) {
-  auto [c, a] = socket_pair();
-  Handshake connecting = Handshake::connecting(std::move(c), identity_of(7, 2), kName);
-  Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 5);
+  auto [connecting, accepting] = make_halves({.connecting = identity_of(7, 2)});
   run(connecting, accepting);
   EXPECT_EQ(HandshakeFailure::kJob, connecting.failure());
   EXPECT_EQ(HandshakeFailure::kJob, accepting.failure());
@@ -152,18 +155,14 @@ TEST(Handshake, BothSidesNameAWrongJob) {
 }
 
 TEST(Handshake, BothSidesNameAWrongRank) {
-  auto [c, a] = socket_pair();
-  Handshake connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName);
-  Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 6);
+  auto [connecting, accepting] = make_halves({.accepting_rank = 6});
   run(connecting, accepting);
   EXPECT_EQ(HandshakeFailure::kName, connecting.failure());
   EXPECT_EQ(HandshakeFailure::kName, accepting.failure());
 }
 
 TEST(Handshake, RefusalReachesTheOtherSide) {
-  auto [c, a] = socket_pair();
-  Handshake connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName);
-  Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 5);
+  auto [connecting, accepting] = make_halves();
   connecting.step();
   ASSERT_EQ(Progress::kAdvanced, accepting.step());
   accepting.refuse(HandshakeFailure::kName);
@@ -173,11 +172,8 @@ TEST(Handshake, RefusalReachesTheOtherSide) {
 
 TEST(Handshake, BothSidesNameADisagreementAboutEncryption) {
   for (const bool connecting_encrypts : {false, true}) {
-    auto [c, a] = socket_pair();
-    Handshake connecting =
-        Handshake::connecting(std::move(c), identity_of(1, 2), kName, connecting_encrypts);
-    Handshake accepting =
-        Handshake::accepting(std::move(a), identity_of(1, 2), 5, !connecting_encrypts);
+    auto [connecting, accepting] = make_halves(
+        {.connecting_encrypts = connecting_encrypts, .accepting_encrypts = !connecting_encrypts});
     run(connecting, accepting);
     EXPECT_EQ(HandshakeFailure::kEncryption, connecting.failure());
     EXPECT_EQ(HandshakeFailure::kEncryption, accepting.failure());
@@ -192,18 +188,16 @@ TEST(Handshake, BothSidesNameADisagreementAboutEncryption) {
 }
 
 TEST(Handshake, AStrangerCannotClaimADisagreementAboutEncryption) {
-  auto [c, a] = socket_pair();
-  Handshake connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName, true);
-  Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 9), 5, false);
+  auto [connecting, accepting] =
+      make_halves({.accepting = identity_of(1, 9), .connecting_encrypts = true});
   run(connecting, accepting);
   EXPECT_EQ(HandshakeFailure::kSecret, connecting.failure());
   EXPECT_EQ(HandshakeFailure::kSecret, accepting.failure());
 }
 
 TEST(Handshake, EncryptsWhatFollowsIfBothSidesWish) {
-  auto [c, a] = socket_pair();
-  Handshake connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName, true);
-  Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 5, true);
+  auto [connecting, accepting] =
+      make_halves({.connecting_encrypts = true, .accepting_encrypts = true});
   run(connecting, accepting);
   ASSERT_EQ(Progress::kDone, connecting.step()) << connecting.status().message();
   ASSERT_EQ(Progress::kDone, accepting.step()) << accepting.status().message();
@@ -257,9 +251,7 @@ TEST(Handshake, SurvivesEveryDripAndTruncation) {
 
 TEST(Handshake, RefusesReplayedBytes) {
   // Records hello and proof of a good handshake, then sends them to a new accepting side.
-  auto [c, a] = socket_pair();
-  Handshake connecting = Handshake::connecting(std::move(c), identity_of(1, 2), kName);
-  Handshake accepting = Handshake::accepting(std::move(a), identity_of(1, 2), 5);
+  auto [connecting, accepting] = make_halves();
   std::vector<std::byte> tape(1024);
   connecting.step();
   ssize_t size = ::recv(accepting.fd(), tape.data(), tape.size(), MSG_PEEK);

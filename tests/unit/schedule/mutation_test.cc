@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -13,7 +12,6 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "schedule/check.h"
 #include "schedule/machine.h"
 #include "schedule/symbolic.h"
 #include "schedule/text.h"

@@ -23,7 +23,6 @@
 #include "topology/rings.h"
 #include "topology/svg.h"
 #include "topology/text.h"
-#include "topology/xml.h"
 
 namespace whorl::topology {
 namespace {

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <set>
 
 #include "api/handle.h"
 #include "tests/support/run_ranks.h"
