@@ -135,17 +135,20 @@ Status init_rank(const char* function, whorlComm_t* comm, int nranks, const whor
       [id = *id](const Attendant& self) { return meet_by_id(id, self); }, arguments, parent);
 }
 
+Status make_id(const char* function, whorlUniqueId* out) {
+  if (out == nullptr) return invalid(function, "uniqueId is NULL");
+  // No mark_used(): the root is a thread that shares nothing with the rest of this process, so a
+  // child that is forked now may be one of the ranks that meet at the root.
+  return write_id(function, start_root(), out);
+}
+
 } // namespace whorl::capi
 
 extern "C" {
 
 whorlResult_t whorlGetUniqueId(whorlUniqueId* uniqueId) {
-  return guarded("whorlGetUniqueId", [&]() -> Status {
-    if (uniqueId == nullptr) return invalid("whorlGetUniqueId", "uniqueId is NULL");
-    // No mark_used(): the root is a thread that shares nothing with the rest of this process, so a
-    // child that is forked now may be one of the ranks that meet at the root.
-    return write_id("whorlGetUniqueId", start_root(), uniqueId);
-  });
+  constexpr const char* kName = "whorlGetUniqueId";
+  return guarded(kName, [&] { return make_id(kName, uniqueId); });
 }
 
 whorlResult_t whorlGetMeetingPoint(whorlComm_t comm, whorlUniqueId* point) {
