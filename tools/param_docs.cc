@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
       "does\n"
       "not exist is named in a warning, with the most similar one that does. The variables that\n"
       "say which rank a process is, and where ranks meet, are in [launchers.md](launchers.md).\n"
+      "Numbers of bytes may end in K, M or G, for 1024, 1024² and 1024³ bytes.\n"
       "This page is made from the table in `src/base/params.cc`.\n"
       "\n"
       "| variable | default | meaning |\n"

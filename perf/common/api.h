@@ -40,6 +40,12 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Failure by what the command line asks for.
+struct BadCommand : Failure {
+  static constexpr int kStatus = 2; ///< exit status
+  using Failure::Failure;
+};
+
 /// Throws Failure with the library's own sentence unless `result` is success.
 void check(Result result, Comm comm, const char* call);
 

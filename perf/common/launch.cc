@@ -155,7 +155,7 @@ UniqueId Process::meet() const {
   return board->id;
 }
 
-void Process::fail(const std::string& who, const std::string& sentence) const {
+void Process::fail(const std::string& who, const std::string& sentence, int status) const {
   static std::mutex first; // never unlocked: a second failing thread waits here for the exit
   first.lock();
   const std::string text = who + ": " + sentence;
@@ -167,7 +167,7 @@ void Process::fail(const std::string& who, const std::string& sentence) const {
     std::fprintf(stderr, "%s\n", text.c_str());
   }
   std::fflush(nullptr);
-  std::_Exit(1);
+  std::_Exit(status);
 }
 
 int launch(const Options& options, const std::function<int(const Process&)>& body) {

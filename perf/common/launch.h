@@ -37,7 +37,7 @@ struct Process {
   [[nodiscard]] UniqueId meet() const;
   /// Reports why `who` cannot continue and ends the process at once, so that no other rank waits
   /// for it. Of several threads that call fail(), the first one reports.
-  [[noreturn]] void fail(const std::string& who, const std::string& sentence) const;
+  [[noreturn]] void fail(const std::string& who, const std::string& sentence, int status = 1) const;
 };
 
 /// Runs `body` in every process of the run and returns the program's exit code. Under a launcher

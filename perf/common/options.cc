@@ -18,7 +18,7 @@ constexpr std::size_t kMaxRows = 100000;
 
 template <class T>
 Exit refuse(const T& sentence) {
-  return Exit{2, std::string(sentence) + "\n"};
+  return Exit{BadCommand::kStatus, std::string(sentence) + "\n"};
 }
 
 } // namespace

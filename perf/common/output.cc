@@ -41,7 +41,7 @@ void draw(const std::string& arguments, const std::string& input) {
 
 } // namespace
 
-void require_outputs(const Options& options, std::size_t curves) {
+void require_outputs(const Options& options, std::size_t curves) try {
   if (!options.json_file.empty()) {
     std::error_code error;
     const bool existed = // a link, too
@@ -55,6 +55,8 @@ void require_outputs(const Options& options, std::size_t curves) {
   }
   if (!options.plot_file.empty())
     draw("--check --curves " + std::to_string(curves) + " " + quoted(options.plot_file), "");
+} catch (const Failure& failure) {
+  throw BadCommand(failure.what());
 }
 
 void write_outputs(const Options& options, const std::string& json) {

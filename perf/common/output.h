@@ -8,7 +8,7 @@
 
 namespace perf {
 
-/// Throws Failure if a file that `options` names cannot be written, or not drawn with so many
+/// Throws BadCommand if a file that `options` names cannot be written, or not drawn with so many
 /// curves. Called before the first measurement, which may be an hour before the last one.
 void require_outputs(const Options& options, std::size_t curves);
 

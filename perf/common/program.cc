@@ -78,13 +78,13 @@ class Measurement {
 
   int run() {
     if (launcher_name() != nullptr && options_.ranks_given && options_.ranks != session_.nranks()) {
-      throw Failure("--ranks " + std::to_string(options_.ranks) +
-                    " is for runs without a launcher; " + launcher_name() + " has started " +
-                    std::to_string(session_.nranks()) + " ranks.");
+      throw BadCommand("--ranks " + std::to_string(options_.ranks) +
+                       " is for runs without a launcher; " + launcher_name() + " has started " +
+                       std::to_string(session_.nranks()) + " ranks.");
     }
     if (options_.root >= session_.nranks()) {
-      throw Failure("-r " + std::to_string(options_.root) + " is not one of " +
-                    std::to_string(session_.nranks()) + " ranks.");
+      throw BadCommand("-r " + std::to_string(options_.root) + " is not one of " +
+                       std::to_string(session_.nranks()) + " ranks.");
     }
     if (collective_.only_ranks > 0 && (session_.nranks() != collective_.only_ranks ||
                                        options_.ranks_per_thread > 1 || options_.aggregate > 1)) {
@@ -272,6 +272,8 @@ int run_process(const Collective& collective, const Options& options, const Proc
       Measurement measurement(collective, options, session, thread);
       codes[static_cast<std::size_t>(thread)] = measurement.run();
       if (session.is_first()) json = measurement.json();
+    } catch (const BadCommand& error) {
+      process.fail(who, error.what(), BadCommand::kStatus);
     } catch (const std::exception& error) {
       process.fail(who, error.what());
     }
@@ -331,8 +333,8 @@ int run_program(const Collective& collective, int argc, const char* const* argv)
     try {
       require_outputs(options, count_curves(collective, options, options.ranks));
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s: %s\n", collective.name, error.what());
-      return 1;
+      std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());
+      return BadCommand::kStatus;
     }
   }
   offer_profiler();

@@ -30,6 +30,13 @@ Status check_ranks(const void* out, int nranks, int rank) {
   return {};
 }
 
+/// Tells the ranks that `gather` brings together why this one does not come.
+void tell_others(const Gather& gather, std::uint64_t timeout_ns, const Status& why) {
+  CommError reason;
+  reason.set(why);
+  static_cast<void>(gather(timeout_ns, reason));
+}
+
 /// Creates a communicator of the ranks that `gather` brings together, at once or as part of the
 /// open group. A rank with wrong arguments or options only tells the others so; it has less time
 /// for that where the call ought to return at once, and none in a callback. `parent`: see create().
@@ -42,14 +49,16 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
   if (out != nullptr) *out = nullptr;
   const auto options = arguments.ok() ? make_options(config) : Result<Options>(arguments);
   if (!options.ok()) {
-    CommError reason;
-    reason.set(options.status());
     if (check_may_wait(function).ok()) {
-      static_cast<void>(gather(wait && now ? kTellRefusedNs : kTellNs, reason));
+      tell_others(gather, wait && now ? kTellRefusedNs : kTellNs, options.status());
     }
     return options.status().with_context(function);
   }
-  auto job = [=, options = *options, gather = std::move(gather)]() -> Status {
+  auto job = [=, options = *options, gather = std::move(gather)](const Status& refused) -> Status {
+    if (!refused.ok()) {
+      tell_others(gather, kTellNs, refused);
+      return refused;
+    }
     const Status status = create(out, options, wait, gather, parent);
     if (!status.ok()) return status.with_context(function);
     if (!wait) {
@@ -58,7 +67,7 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
     }
     return {};
   };
-  if (now) return job();
+  if (now) return job({});
   Group::current().add_job(nullptr, std::move(job));
   return {};
 }
@@ -135,17 +144,20 @@ Status init_rank(const char* function, whorlComm_t* comm, int nranks, const whor
       [id = *id](const Attendant& self) { return meet_by_id(id, self); }, arguments, parent);
 }
 
+Status make_id(const char* function, whorlUniqueId* out) {
+  if (out == nullptr) return invalid(function, "uniqueId is NULL");
+  // No mark_used(): the root is a thread that shares nothing with the rest of this process, so a
+  // child that is forked now may be one of the ranks that meet at the root.
+  return write_id(function, start_root(), out);
+}
+
 } // namespace whorl::capi
 
 extern "C" {
 
 whorlResult_t whorlGetUniqueId(whorlUniqueId* uniqueId) {
-  return guarded("whorlGetUniqueId", [&]() -> Status {
-    if (uniqueId == nullptr) return invalid("whorlGetUniqueId", "uniqueId is NULL");
-    // No mark_used(): the root is a thread that shares nothing with the rest of this process, so a
-    // child that is forked now may be one of the ranks that meet at the root.
-    return write_id("whorlGetUniqueId", start_root(), uniqueId);
-  });
+  constexpr const char* kName = "whorlGetUniqueId";
+  return guarded(kName, [&] { return make_id(kName, uniqueId); });
 }
 
 whorlResult_t whorlGetMeetingPoint(whorlComm_t comm, whorlUniqueId* point) {

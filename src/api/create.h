@@ -37,6 +37,8 @@ namespace capi {
 Status init_rank(const char* function, whorlComm_t* comm, int nranks, const whorlUniqueId& bytes,
                  int rank, whorlConfig_t* config, const Status& arguments = {},
                  whorlComm* parent = nullptr);
+/// Starts a root and writes its id to `*out`.
+Status make_id(const char* function, whorlUniqueId* out);
 } // namespace capi
 
 } // namespace whorl

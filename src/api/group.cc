@@ -101,7 +101,7 @@ Group& Group::current() noexcept {
 }
 
 void Group::add(Call call) { calls_.push_back(std::move(call)); }
-void Group::add_job(const whorlComm* parent, std::function<Status()> job) {
+void Group::add_job(const whorlComm* parent, std::function<Status(const Status& refused)> job) {
   jobs_.push_back({parent, std::move(job)});
 }
 void Group::forget(const whorlComm& handle) {
@@ -144,14 +144,17 @@ Status Group::end() {
   --depth_;
   if (open()) return {};
   auto [calls, jobs, refused] = take();
-  WHORL_TRY(refused);
+  Status pending, error;
+  if (!refused.ok()) {
+    if (!in_callback()) run_jobs(std::move(jobs), refused, pending, error);
+    return refused;
+  }
   const bool waits = !jobs.empty() || std::any_of(calls.begin(), calls.end(), [](const Call& call) {
     return call.stream == nullptr;
   });
   if (waits) WHORL_TRY(check_may_wait("whorlGroupEnd"));
 
-  Status pending, error;
-  if (!jobs.empty()) run_jobs(std::move(jobs), pending, error);
+  if (!jobs.empty()) run_jobs(std::move(jobs), refused, pending, error);
   WHORL_TRY(error);
   WHORL_TRY(issue(calls));
   constexpr std::size_t kMostKept = 1024;
@@ -164,7 +167,7 @@ Status Group::end() {
 
 /// Runs the jobs of each parent one after the other; jobs of different parents, and jobs without a
 /// parent, at the same time.
-void Group::run_jobs(std::vector<Job> jobs, Status& pending, Status& error) {
+void Group::run_jobs(std::vector<Job> jobs, const Status& refused, Status& pending, Status& error) {
   std::vector<std::vector<Job>> queues;
   for (Job& job : jobs) {
     const auto same = std::find_if(queues.begin(), queues.end(), [&](const auto& queue) {
@@ -179,7 +182,7 @@ void Group::run_jobs(std::vector<Job> jobs, Status& pending, Status& error) {
   std::vector<Status> outcomes(queues.size());
   const auto run = [&](std::size_t i) noexcept {
     for (const Job& job : queues[i]) {
-      Status outcome = without_exceptions(job.run);
+      Status outcome = without_exceptions([&] { return job.run(refused); });
       if (outcomes[i].ok() || outcomes[i].code() == Code::kInProgress) {
         outcomes[i] = std::move(outcome);
       }

@@ -24,7 +24,8 @@ class Group {
   static bool outside() noexcept { return depth_ == 0; }
   void start() noexcept { ++depth_; }
   /// Ends one level; the end of the outermost level issues everything. If a collected call was in
-  /// error, nothing is issued and the error is returned.
+  /// error, nothing is issued, creations tell the ranks that they were to meet, and the error is
+  /// returned.
   Status end();
   /// Ends one level; the end of the outermost level issues nothing. Returns the error of a
   /// collected call.
@@ -33,7 +34,8 @@ class Group {
   void add(Call call);
   /// Adds the creation of a communicator. All creations of a group run at the same time, because
   /// they wait for each other; but those with the same `parent` (null: none) one after the other.
-  void add_job(const whorlComm* parent, std::function<Status()> job);
+  /// A job gets the error of a collected call, with which the creation fails.
+  void add_job(const whorlComm* parent, std::function<Status(const Status& refused)> job);
   /// Drops what was collected for a handle that is about to be freed, and fails the group.
   void forget(const whorlComm& handle);
   /// Remembers the error of a call that could not be added.
@@ -53,7 +55,7 @@ class Group {
   std::vector<Call> calls_;
   struct Job {
     const whorlComm* parent;
-    std::function<Status()> run;
+    std::function<Status(const Status& refused)> run;
   };
   /// Contents of the group, taken out of it.
   struct Contents {
@@ -62,7 +64,7 @@ class Group {
     Status error; ///< error of a collected call
   };
   Contents take();
-  void run_jobs(std::vector<Job> jobs, Status& pending, Status& error);
+  void run_jobs(std::vector<Job> jobs, const Status& refused, Status& pending, Status& error);
 
   std::vector<Job> jobs_;
   Status error_;

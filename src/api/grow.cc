@@ -104,8 +104,7 @@ whorlResult_t whorlCommGetUniqueId(whorlComm_t comm, whorlUniqueId* uniqueId) {
   constexpr const char* kName = "whorlCommGetUniqueId";
   return guarded(kName, comm, [&]() -> Status {
     WHORL_TRY(check_created(kName, comm));
-    if (whorlGetUniqueId(uniqueId) == whorlSuccess) return {};
-    return Status::error(Code::kInvalidArgument, last_error()).with_context(kName);
+    return make_id(kName, uniqueId);
   });
 }
 

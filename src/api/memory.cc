@@ -11,6 +11,29 @@ static_assert(static_cast<int>(gpu::MemoryKind::kPinned) == whorlMemoryPinned);
 static_assert(static_cast<int>(gpu::MemoryKind::kManaged) == whorlMemoryManaged);
 static_assert(static_cast<int>(gpu::MemoryKind::kDevice) == whorlMemoryDevice);
 
+namespace whorl::capi {
+
+Status register_memory(const char* function, const whorlComm* comm, void* buff, std::size_t size,
+                       void** handle) {
+  WHORL_TRY(check_ready(function, comm));
+  if (handle == nullptr) return invalid(function, "handle is NULL");
+  *handle = nullptr;
+  if (buff == nullptr && size > 0) return invalid(function, "buff is NULL");
+  // Devices keep the addresses of pages that they know, so these cannot be moved.
+  if (known_to_device(buff)) return {};
+  const auto adopted = heap_adopt(buff, size);
+  if (!adopted.ok()) return adopted.status().with_context(function);
+  *handle = *adopted;
+  return {};
+}
+
+Status deregister_memory(const char* function, const whorlComm* comm, void* handle) {
+  WHORL_TRY(check_handle(function, comm));
+  return heap_release(static_cast<HeapRegistration*>(handle)).with_context(function);
+}
+
+} // namespace whorl::capi
+
 extern "C" {
 
 whorlResult_t whorlMemAlloc(void** ptr, size_t size) {
@@ -109,25 +132,13 @@ whorlResult_t whorlMemFree(void* ptr) {
 }
 
 whorlResult_t whorlCommRegister(const whorlComm_t comm, void* buff, size_t size, void** handle) {
-  return guarded("whorlCommRegister", comm, [&]() -> Status {
-    WHORL_TRY(check_ready("whorlCommRegister", comm));
-    if (handle == nullptr) return invalid("whorlCommRegister", "handle is NULL");
-    *handle = nullptr;
-    if (buff == nullptr && size > 0) return invalid("whorlCommRegister", "buff is NULL");
-    // Devices keep the addresses of pages that they know, so these cannot be moved.
-    if (known_to_device(buff)) return {};
-    const auto adopted = heap_adopt(buff, size);
-    if (!adopted.ok()) return adopted.status().with_context("whorlCommRegister");
-    *handle = *adopted;
-    return {};
-  });
+  constexpr const char* kName = "whorlCommRegister";
+  return guarded(kName, comm, [&] { return register_memory(kName, comm, buff, size, handle); });
 }
 
 whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle) {
-  return guarded("whorlCommDeregister", comm, [&]() -> Status {
-    WHORL_TRY(check_handle("whorlCommDeregister", comm));
-    return heap_release(static_cast<HeapRegistration*>(handle)).with_context("whorlCommDeregister");
-  });
+  constexpr const char* kName = "whorlCommDeregister";
+  return guarded(kName, comm, [&] { return deregister_memory(kName, comm, handle); });
 }
 
 } // extern "C"

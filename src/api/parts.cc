@@ -116,7 +116,8 @@ Status end_parent_without_memory(Communicator& parent, Body&& body) {
 /// Makes a communicator out of `comm` at once, or at the end of the open group.
 template <class Make>
 Status make_or_collect(const char* function, whorlComm_t comm, Make&& make) {
-  auto job = [function, comm, make = std::forward<Make>(make)]() -> Status {
+  auto job = [function, comm, make = std::forward<Make>(make)](const Status& refused) -> Status {
+    WHORL_TRY(refused);
     const Inside working(comm);
     WHORL_TRY(check_ready(function, comm)); // the group may have waited for long
     Status status = make();
@@ -126,7 +127,7 @@ Status make_or_collect(const char* function, whorlComm_t comm, Make&& make) {
     comm->set_error(status);
     return status;
   };
-  if (!Group::current().open()) return job();
+  if (!Group::current().open()) return job({});
   Group::current().add_job(comm, std::move(job));
   return {};
 }

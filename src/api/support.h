@@ -49,6 +49,11 @@ Status check_not_finalized(const whorlComm& handle);
 /// Checks that the communicator of a handle exists and may be used.
 Status check_ready(const char* function, const whorlComm* handle);
 
+/// Registers memory of a communicator, and ends a registration.
+Status register_memory(const char* function, const whorlComm* comm, void* buff, std::size_t size,
+                       void** handle);
+Status deregister_memory(const char* function, const whorlComm* comm, void* handle);
+
 /// Checks a call of a collective whose blocks have one size, and issues the call or adds it to the
 /// open group.
 whorlResult_t call_plain(const RawCall& raw, whorlComm* handle, void* stream) noexcept;

@@ -51,10 +51,7 @@ whorlResult_t whorlCommWindowRegister(whorlComm_t comm, void* buff, size_t size,
                                         winFlags));
     }
     void* registration = nullptr;
-    if (const whorlResult_t result = whorlCommRegister(comm, buff, size, &registration);
-        result != whorlSuccess) {
-      return Status::error(static_cast<Code>(result), last_error()).with_context(kName);
-    }
+    WHORL_TRY(register_memory(kName, comm, buff, size, &registration));
     const Status kept = without_exceptions([&]() -> Status {
       Windows& known = windows();
       const std::lock_guard lock(known.mutex);
@@ -64,7 +61,7 @@ whorlResult_t whorlCommWindowRegister(whorlComm_t comm, void* buff, size_t size,
       return {};
     });
     if (!kept.ok() && registration != nullptr) {
-      static_cast<void>(whorlCommDeregister(comm, registration));
+      static_cast<void>(deregister_memory(kName, comm, registration));
     }
     return kept;
   });
@@ -76,12 +73,7 @@ whorlResult_t whorlCommWindowDeregister(whorlComm_t comm, whorlWindow_t win) {
     if (win == nullptr) return {};
     return with_window(kName, win, [&](auto& all, auto found) -> Status {
       void* const registration = found->second.registration;
-      if (registration != nullptr) {
-        const whorlResult_t result = whorlCommDeregister(comm, registration);
-        if (result != whorlSuccess) {
-          return Status::error(static_cast<Code>(result), last_error()).with_context(kName);
-        }
-      }
+      if (registration != nullptr) WHORL_TRY(deregister_memory(kName, comm, registration));
       all.erase(found);
       return {};
     });

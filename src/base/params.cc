@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <string_view>
 
 #include "base/printable.h"
 
@@ -200,6 +201,10 @@ const char* name_in_use(Param param) noexcept {
   return old ? known.old_name : known.name;
 }
 
+bool counts_bytes(Param param) noexcept {
+  return param == Param::kMemoryBudget || std::string_view(info(param).name).ends_with("_BYTES");
+}
+
 } // namespace
 
 std::span<const ParamInfo> all_params() noexcept { return kParams; }
@@ -214,11 +219,21 @@ std::string param_text(Param param) {
 Result<std::int64_t> param_int(Param param, std::int64_t low, std::int64_t high) {
   const std::string text = param_text(param);
   std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
-    return Status::error(Code::kInvalidUsage,
-                         fmt::format("{}=\"{}\" is not a whole number from {} to {}",
-                                     name_in_use(param), printable(text), low, high));
+  const char* const all = text.data() + text.size();
+  auto [end, error] = std::from_chars(text.data(), all, value);
+  const bool bytes = counts_bytes(param);
+  if (bytes && error == std::errc() && all - end == 1) {
+    const std::size_t unit = std::string_view("KkMmGg").find(*end);
+    if (unit != std::string_view::npos &&
+        !__builtin_mul_overflow(value, std::int64_t{1024} << (unit / 2 * 10), &value)) {
+      ++end;
+    }
+  }
+  if (error != std::errc() || end != all || value < low || value > high) {
+    return Status::error(
+        Code::kInvalidUsage,
+        fmt::format("{}=\"{}\" is not a whole number from {} to {}{}", name_in_use(param),
+                    printable(text), low, high, bytes ? "; K, M or G may follow it" : ""));
   }
   return value;
 }

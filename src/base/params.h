@@ -77,8 +77,8 @@ std::span<const ParamInfo> all_params() noexcept;
 std::string param_text(Param param);
 /// Returns whether the variable, or its old name, is set.
 bool param_is_set(Param param);
-/// Reads a whole number in [low, high]; the error names the variable that was set, its value and
-/// the range.
+/// Reads a whole number in [low, high], which K, M or G may follow where the parameter is a number
+/// of bytes; the error names the variable that was set, its value and the range.
 Result<std::int64_t> param_int(Param param, std::int64_t low, std::int64_t high);
 /// Reads "1"/"true"/"on" or "0"/"false"/"off"; the error names the variable that was set.
 Result<bool> param_bool(Param param);

@@ -19,9 +19,10 @@ Result<Rendezvous> meet_by_id(const UniqueId& id, const Attendant& self);
 Result<Rendezvous> meet_by_address(std::string_view host_port, const Attendant& self);
 
 /// Meets through a key-value store: rank 0 puts a unique id into the store, the others wait for the
-/// id, and all meet at its root. The store carries 128 bytes once, instead of O(n log n) keys,
-/// because a store may be slow or a single thread, and its errors name no ranks, while the root's
-/// do. Any process that can read the store can join the job.
+/// id, and all meet at its root; if rank 0 has none, the store tells the reason. The store carries
+/// 128 bytes once, instead of O(n log n) keys, because a store may be slow or a single thread, and
+/// its errors name no ranks, while the root's do. Any process that can read the store can join the
+/// job.
 Result<Rendezvous> meet_by_store(const Store& store, const Attendant& self);
 
 /// Meets through the caller's own all-gather, which transfers the secret and must be trusted.

@@ -235,7 +235,15 @@ Status shrink(const Communicator& parent, std::span<const int> excluded,
     const bool names_lost = have_come || another_is_lost || !first.ok();
     const Status reason =
         with_numbers(names_lost ? with_lost(parent, remaining, status) : status, remaining);
-    if (!another_is_lost) return first.ok() ? reason : after(first, reason);
+    if (!another_is_lost) {
+      const Status last = first.ok() ? reason : after(first, reason);
+      // Where pidfds are forbidden, ranks other than the lowest one do not see each other die.
+      const bool may_be_unseen = finds_them && !have_come && last.code() == Code::kRemoteError;
+      if (!may_be_unseen) return last;
+      return Status::error(last.code(), last.message() +
+                                            "; if another rank has died, which this one may not "
+                                            "see, pass the ranks to exclude");
+    }
     if (first.ok()) first = reason;
   }
 }

@@ -71,6 +71,11 @@ std::string activity(const ObservedRank& rank) {
 std::string obstacle(const ObservedRank& rank, const ObservedRank& waiter,
                      const std::vector<ObservedRank>& others) {
   const std::string name = rank.name();
+  if (rank.state == ObservedRank::kFrozen) {
+    return name +
+           " is frozen with its cgroup, as by systemctl freeze or docker pause; thaw or "
+           "unpause it";
+  }
   if (rank.stopped()) {
     return fmt::format("{} is stopped, by a signal or a debugger; kill -CONT {} lets it go on",
                        name, rank.pid);

@@ -24,10 +24,29 @@ std::uint32_t own_number(int pid) {
   return static_cast<std::uint32_t>(pid);
 }
 
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Returns whether the cgroup of a process is frozen, as far as this process sees the group. The
+/// kernel shows a frozen process as one that sleeps.
+bool is_frozen(int pid) {
+  const std::string groups = read_file(fmt::format("/proc/{}/cgroup", pid));
+  const std::size_t path = groups.find("0::"); // line of cgroups of version 2
+  if (path == std::string::npos) return false;
+  const std::string group = groups.substr(path + 3, groups.find('\n', path) - path - 3);
+  for (const char* const mount : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
+    const std::string events = read_file(mount + group + "/cgroup.events");
+    if (events.find("frozen 1") != std::string::npos) return true;
+  }
+  return false;
+}
+
 /// Returns the letter behind the name of the program, which may contain anything.
 char state_of(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (is_frozen(pid)) return ObservedRank::kFrozen;
+  const std::string text = read_file(fmt::format("/proc/{}/stat", pid));
   const std::size_t end = text.rfind(')');
   return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : '?';
 }

@@ -11,12 +11,14 @@ namespace whorl::monitor {
 
 /// One rank of a process of this machine, seen from outside.
 struct ObservedRank {
+  static constexpr char kFrozen = 'F';
+
   int pid = 0;      ///< number by which the observer sees the process
-  char state = '?'; ///< state of the process as in /proc/PID/stat: R, S, D, T, t
+  char state = '?'; ///< state of the process as in /proc/PID/stat: R, S, D, T, t; or kFrozen
   Snapshot page;
 
-  /// Returns whether a signal or a debugger has stopped the process.
-  bool stopped() const noexcept { return state == 'T' || state == 't'; }
+  /// Returns whether a signal, a debugger or its cgroup has stopped the process.
+  bool stopped() const noexcept { return state == 'T' || state == 't' || state == kFrozen; }
   /// Returns whether the rank waits for another one. While a rank runs, it looks about once a
   /// millisecond, so a wait that it has not looked at for long is over.
   bool waits() const noexcept;

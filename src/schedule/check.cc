@@ -176,7 +176,7 @@ Status check_fields(std::span<const Schedule> schedules, const CollectiveSpec& s
   const bool pair = spec.collective == Collective::kSend || spec.collective == Collective::kRecv;
   if (pair && n != 2) return wrong("A transfer has 2 ranks, not {}.", n);
   if (spec.in_place && (pair || spec.collective == Collective::kAllToAll)) {
-    return wrong("A {} cannot be in place.", name_of(spec.collective));
+    return wrong("The collective {} cannot be in place.", name_of(spec.collective));
   }
   for (int r = 0; r < n; ++r) {
     const Schedule& schedule = schedules[static_cast<std::size_t>(r)];

@@ -33,8 +33,15 @@ Result<CostFile> CostFile::parse(std::string_view text, const std::string& name)
   json document;
   try {
     document = json::parse(text);
-  } catch (const json::exception& error) {
-    return bad(fmt::format("this is not JSON: {}", error.what()));
+  } catch (const json::parse_error& error) {
+    const std::string_view before = text.substr(0, std::max<std::size_t>(error.byte, 1) - 1);
+    return bad(
+        fmt::format("this is not JSON from line {}, column {} on; costs are written as "
+                    "{{\"host\": {{\"alpha_us\": 0.5}}}}",
+                    1 + std::count(before.begin(), before.end(), '\n'),
+                    before.size() - (before.rfind('\n') + 1) + 1));
+  } catch (const json::exception&) {
+    return bad("a number is too large; costs are numbers from 0 to 1e9");
   }
   if (!document.is_object()) return bad("this is not an object of levels");
   CostFile file;

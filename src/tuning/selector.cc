@@ -30,10 +30,12 @@ std::size_t size_class(std::size_t bytes) noexcept {
                                Selector::kClasses - 1);
 }
 
-std::string algorithm_names(Collective collective) {
+/// Lists the algorithms of a collective; with a shape only those that support the shape.
+std::string algorithm_names(Collective collective, const Shape* shape = nullptr) {
   std::vector<std::string_view> names;
   for (const Algorithm& algorithm : all_algorithms()) {
-    if (algorithm.collective == collective) names.push_back(algorithm.name);
+    if (algorithm.collective != collective) continue;
+    if (shape == nullptr || algorithm.supports(*shape)) names.push_back(algorithm.name);
   }
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -76,6 +78,26 @@ Result<std::vector<Override>> parse_overrides(std::string_view text) {
   return overrides;
 }
 
+/// Says why an algorithm that the user has chosen cannot be used, and what can.
+Status misfit(const Algorithm& algorithm, const Shape& shape) {
+  std::string where =
+      fmt::format("with {} channel{}", shape.channels, shape.channels == 1 ? "" : "s");
+  std::string remedy = "leave it out";
+  if (algorithm.name == "hierarchical" || algorithm.name == "leaders") {
+    const std::string dims =
+        shape.dims.empty() ? std::to_string(shape.nranks) : format_dims(shape.dims);
+    where = shape.groups.empty() ? fmt::format("in the dimensions \"{}\"", dims)
+                                 : fmt::format("in groups of {}", fmt::join(shape.groups, ", "));
+    remedy += ", give WHORL_DIMS two or more sizes above 1 without algorithms";
+  }
+  const std::string names = algorithm_names(algorithm.collective, &shape);
+  if (!names.empty()) remedy += ", or choose one of " + names;
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format("WHORL_ALGO: {} of {} does not support {} ranks {}; {}", algorithm.name,
+                  name_of(algorithm.collective), shape.nranks, where, remedy));
+}
+
 /// Returns the overrides that support the shape, as collective → algorithm. An error names one that
 /// does not, if the user has chosen it for its collective.
 Result<std::map<Collective, const Algorithm*>> choose_overrides(const Shape& shape,
@@ -87,11 +109,7 @@ Result<std::map<Collective, const Algorithm*>> choose_overrides(const Shape& sha
     if (algorithm->supports(shape)) {
       chosen[algorithm->collective] = algorithm;
     } else if (names_collective) {
-      return Status::error(
-          Code::kInvalidUsage,
-          fmt::format("WHORL_ALGO: {} of {} does not support {} ranks in this "
-                      "arrangement; leave it out or set WHORL_DIMS",
-                      algorithm->name, name_of(algorithm->collective), shape.nranks));
+      return misfit(*algorithm, shape);
     }
   }
   return chosen;

@@ -53,6 +53,14 @@ TEST_F(Arguments, NullPointers) {
   refused(whorlCommInitAll(nullptr, 2, nullptr), {"whorlCommInitAll"});
 }
 
+TEST_F(Arguments, ACallThatIsMadeOfOthersIsNamedOnce) {
+  whorlWindow_t window{};
+  EXPECT_EQ(whorlCommWindowRegister(comm(), nullptr, 64, &window, 0), whorlInvalidArgument);
+  EXPECT_STREQ(whorlGetLastError(nullptr), "whorlCommWindowRegister: buff is NULL");
+  EXPECT_EQ(whorlCommGetUniqueId(comm(), nullptr), whorlInvalidArgument);
+  EXPECT_STREQ(whorlGetLastError(nullptr), "whorlCommGetUniqueId: uniqueId is NULL");
+}
+
 TEST_F(Arguments, NullPointersWithoutElementsAreFine) {
   world_.each([](int, whorlComm_t comm) {
     return failure(whorlAllReduce(nullptr, nullptr, 0, whorlFloat32, whorlSum, comm, nullptr),

@@ -365,6 +365,19 @@ TEST(RefusedCreationFull, InAGroup) {
       });
 }
 
+/// Without the creation, which is right, the others would wait.
+TEST(RefusedCreationFull, ByAnotherCallOfTheGroup) {
+  const Mistakes of_another{{[](Call& call) { call.flags = 1; }, "whorlBarrier: comm is NULL"}};
+  expect_all_to_learn({of_another}, [](RankContext& context, Call call, const auto& wait) {
+    const whorlUniqueId id = shared_id(context);
+    wait();
+    return in_a_group([&] {
+      if (call.flags == 1) static_cast<void>(whorlBarrier(nullptr, nullptr));
+      return whorlCommInitRankConfig(call.out, call.nranks, id, call.rank, &call.config);
+    });
+  });
+}
+
 TEST(RefusedCreationFull, OfASplitInAGroup) {
   expect_all_to_learn(
       {kOfOptions},

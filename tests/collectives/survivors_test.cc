@@ -1,11 +1,13 @@
 // Tests of the other ranks' errors when a process dies.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
@@ -247,6 +249,40 @@ TEST(Survivors, SayThatAProcessIsStopped) {
     });
     EXPECT_EQ(failures_of(outcomes), "") << transport;
   });
+}
+
+bool write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << std::flush;
+  return file.good();
+}
+
+TEST(Survivors, SayThatAProcessIsFrozen) {
+  std::string group = "/sys/fs/cgroup/whorl-test-" + std::to_string(::getpid());
+  if (::access("/sys/fs/cgroup/unified", F_OK) == 0) group.insert(14, "/unified");
+  if (::mkdir(group.c_str(), 0700) != 0 ||
+      ::access((group + "/cgroup.freeze").c_str(), W_OK) != 0) {
+    ::rmdir(group.c_str());
+    GTEST_SKIP() << "this process cannot make a cgroup of version 2: " << group;
+  }
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
+    whorlComm_t comm = join(context, {});
+    ASSERT_NE(comm, nullptr);
+    EXPECT_EQ(whorlCommSetTimeout(comm, 600), whorlSuccess);
+    if (context.rank == 1) {
+      EXPECT_TRUE(write_file(group + "/cgroup.procs", std::to_string(::getpid())));
+    }
+    context.barrier();
+    if (context.rank == 0) {
+      EXPECT_TRUE(write_file(group + "/cgroup.freeze", "1"));
+      expect_late(comm, ") is frozen with its cgroup, as by systemctl freeze or docker pause; ");
+      EXPECT_TRUE(write_file(group + "/cgroup.freeze", "0"));
+    }
+    context.barrier();
+    whorlCommAbort(comm);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+  ::rmdir(group.c_str());
 }
 
 /// Two ranks use two communicators in different orders.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/failing_system.h"
 #include "tests/unit/bootstrap/support.h"
 
 namespace whorl {
@@ -54,10 +56,31 @@ TEST(MeetByStore, AnAbsentRankZeroIsNamed) {
   EXPECT_TRUE(contains(rendezvous.status().message(), "returned 110 for key job7/"));
 }
 
+TEST(MeetByStore, ARootThatCannotStartIsToldToTheOthers) {
+  MapStore store;
+  {
+    FailingSystem system;
+    const ScopedSystem scope(&system);
+    system.fail("socket", EMFILE);
+    const Status own = meet_by_store(store.store(), attendant(0, 2)).status();
+    EXPECT_EQ(own.code(), Code::kSystemError);
+    EXPECT_TRUE(contains(own.message(), "Too many open files")) << own.message();
+  }
+  const Status told = meet_by_store(store.store(), attendant(1, 2)).status();
+  EXPECT_EQ(told.code(), Code::kSystemError);
+  EXPECT_TRUE(contains(told.message(), "rank 0 could not open the place where ranks meet: "));
+  EXPECT_TRUE(contains(told.message(), "Too many open files")) << told.message();
+}
+
 TEST(MeetByStore, GarbageInTheStoreIsAnError) {
   MapStore store;
   store.values["job7/whorl/unique_id"] = std::string(128, 'x');
   EXPECT_FALSE(meet_by_store(store.store(), attendant(1, 2)).ok());
+  for (const std::size_t size : {200U, 4000U}) {
+    store.values["job7/whorl/unique_id"] = std::string(size, 'x');
+    const Status status = meet_by_store(store.store(), attendant(1, 2)).status();
+    EXPECT_TRUE(contains(status.message(), "something else uses the same prefix"));
+  }
   store.values["job7/whorl/unique_id"] = "x";
   EXPECT_FALSE(meet_by_store(store.store(), attendant(1, 2)).ok());
 }

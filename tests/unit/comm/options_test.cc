@@ -130,11 +130,25 @@ TEST_F(OptionsTest, NumbersOutsideTheirBoundsAreRefused) {
 
 TEST_F(OptionsTest, WhatIsNoNumberIsRefused) {
   for (const Number& number : numbers()) {
-    for (const char* const value : {"many", "4k", "4.0", "0x4", " 4", "4 ", "+4", "-"}) {
+    for (const char* const value :
+         {"many", "4Q", "4Kb", "K", "1.5M", "4.0", "0x4", " 4", "4 ", "+4", "-"}) {
       refused(number.name, value, "is not a whole number from");
     }
     if (!number.may_be_empty) refused(number.name, "", "is not a whole number from");
   }
+}
+
+TEST_F(OptionsTest, BytesMayHaveAUnit) {
+  EXPECT_EQ(accepted("WHORL_SLOT_BYTES", "64K").slot_bytes, 65536U);
+  EXPECT_EQ(accepted("WHORL_SLOT_BYTES", "16m").slot_bytes, std::size_t{16} << 20);
+  EXPECT_EQ(accepted("WHORL_MEMORY_BUDGET", "3G").memory_budget, std::uint64_t{3} << 30);
+  EXPECT_EQ(accepted("WHORL_NONTEMPORAL_BYTES", "0k").nontemporal_bytes, 0U);
+  const std::string remedy = "is not a whole number from 256 to 16777216; K, M or G may follow it";
+  for (const char* const value : {"17M", "255", "1G", "-1K", "9007199254740992K", "8589934592G"}) {
+    refused("WHORL_SLOT_BYTES", value, remedy);
+  }
+  refused("WHORL_MEMORY_BUDGET", "8589934592G", "is not a whole number from 0 to"); // 2^63
+  refused("WHORL_SLOTS", "4K", "is not a whole number from 2 to 64");
 }
 
 TEST_F(OptionsTest, AnEmptyNumberChoosesWhatSuits) {

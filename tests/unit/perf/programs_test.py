@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -213,7 +214,7 @@ class Sweeps(Programs):
             self.assertIn(f"plot.py: cannot write {full}: No space left on device\n", done.stderr)
             self.assertNotIn("Traceback", done.stderr)
             done = run([program("barrier"), "--ranks", "2", "--plot", os.path.join(folder, "out.png")])
-            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn("a barrier has no size", done.stderr)
 
     def test_a_plot_has_no_more_curves_than_can_be_told_apart(self):
@@ -226,7 +227,7 @@ class Sweeps(Programs):
                                        ("all_gather", ["-d", "all"], 30),
                                        ("broadcast", ["-d", "all", "-r", "all"], 60)):
                 done = run([program(name), *flags, *more, "--plot", path])
-                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
                 self.assertIn(f"{curves} curves cannot be told apart, 20 can; choose a datatype by -d", done.stderr)
                 self.assertFalse(os.path.exists(path))
             done = run([program("all_gather"), *flags, "-d", "all", "--side", "out", "--plot", path])
@@ -271,13 +272,17 @@ class Refusals(Programs):
             self.assertEqual(result.stdout, "")
 
     def test_files_that_cannot_be_written_are_refused_before_the_measurement(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            launched = {"WHORL_RANK": "0", "WHORL_NRANKS": "1",
+                        "WHORL_ADDRESS": "127.0.0.1:" + str(listener.getsockname()[1])}
         for flags, sentence in ((["-J", "/nowhere/out.json"], "Cannot write -J /nowhere/out.json: No such"),
                                 (["--plot", "/nowhere/out.png"], "cannot write into the folder"),
                                 (["--plot", "out.gif"], "must end in .png, .svg, .pdf")):
-            done = run([program("all_reduce"), "--ranks", "2", "-e", "64", "-n", "2"] + flags)
-            self.assertNotEqual(done.returncode, 0)
-            self.assertIn(sentence, done.stderr)
-            self.assertEqual(rows_of(done.stdout), [])
+            for extra, variables in (["--ranks", "2"], {}), ([], launched):
+                done = run([program("all_reduce"), "-e", "64", "-n", "2"] + extra + flags, **variables)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(sentence, done.stderr)
+                self.assertEqual(rows_of(done.stdout), [])
 
     def test_a_run_that_fails_leaves_no_empty_json_file(self):
         with tempfile.TemporaryDirectory() as folder:

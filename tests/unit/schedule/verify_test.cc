@@ -179,7 +179,7 @@ TEST(Verify, ChecksTheSpec) {
   EXPECT_THAT(error_of(handmade::scatter(3, 0), {Collective::kScatter, 1}), HasSubstr("blocks"));
   EXPECT_THAT(error_of(handmade::ring(3), {Collective::kSend}), HasSubstr("2 ranks, not 3"));
   EXPECT_THAT(error_of(handmade::all_to_all(3), {Collective::kAllToAll, 0, true}),
-              HasSubstr("cannot be in place"));
+              HasSubstr("The collective alltoall cannot be in place."));
   EXPECT_THAT(error_of(handmade::one_shot(3), {Collective::kBroadcast}),
               HasSubstr("a broadcast reduces nothing"));
   EXPECT_EQ(error_of(handmade::ring(3), {Collective::kBarrier}), "");

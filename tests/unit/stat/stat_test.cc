@@ -102,6 +102,13 @@ TEST(Why, SaysThatARankIsStopped) {
   }
 }
 
+TEST(Why, SaysThatARankIsFrozen) {
+  Rank frozen = waiting(3, 0);
+  frozen.state = Rank::kFrozen;
+  EXPECT_THAT(find_culprits({waiting(0, 1), waiting(1, 3), frozen}),
+              ElementsAre(HasSubstr("rank 3 (host node7, pid 103) is frozen with its cgroup")));
+}
+
 TEST(Why, NamesARankInAnotherOperation) {
   Rank other = waiting(1, 0);
   other.page.operations[0].fingerprint.count_plan = 9;

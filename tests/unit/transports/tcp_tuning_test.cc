@@ -128,11 +128,11 @@ TEST_F(TcpTuningTest, AnUnknownChoiceIsAnErrorThatNamesTheVariable) {
 }
 
 TEST_F(TcpTuningTest, BuffersAreSetWhereAskedForWithinBounds) {
-  ::setenv("WHORL_TCP_BUFFER_BYTES", "65536", 1);
+  ::setenv("WHORL_TCP_BUFFER_BYTES", "64K", 1);
   EXPECT_TRUE(tuning().finish(kSocket).ok());
   EXPECT_EQ(65536, sockets.buffers[SO_SNDBUF]);
   EXPECT_EQ(65536, sockets.buffers[SO_RCVBUF]);
-  for (const char* const bad : {"1", "4095", "-1", "1073741825", "many", "64K"}) {
+  for (const char* const bad : {"1", "4095", "-1", "1073741825", "2G", "many", "64Q"}) {
     ::setenv("WHORL_TCP_BUFFER_BYTES", bad, 1);
     const auto refused = TcpTuning::from_environment();
     ASSERT_FALSE(refused.ok()) << bad;

@@ -8,6 +8,7 @@ namespace whorl {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(CostFile, ReplacesWhatItGives) {
   const auto file = CostFile::parse(
@@ -30,7 +31,12 @@ TEST(CostFile, WrongOnesAreRefusedWithAReason) {
     const char* reason;
   };
   for (const Case& one :
-       {Case{"{", "this is not JSON"}, Case{"[]", "not an object of levels"},
+       {Case{"{", "this is not JSON from line 1, column 2 on; costs are written as {\"host\": {"},
+        Case{"", "line 1, column 1 on"},
+        Case{"{\"host\":\n  {\"alpha_us\": 1,}}", "line 2, column 18"},
+        Case{"{\"h\xff\": {}}", "line 1, column 4 on"},
+        Case{R"({"host": {"alpha_us": 1e999}})", "a number is too large; costs are numbers from 0"},
+        Case{"[]", "not an object of levels"},
         Case{R"({"rack": {}})", "no level \"rack\"; there are cache, host, leaf"},
         Case{R"({"host": 3})", "\"host\" is not an object"},
         Case{R"({"host": {"alpha": 3}})", "\"alpha\" of \"host\" is unknown; there are alpha_us"},
@@ -43,6 +49,7 @@ TEST(CostFile, WrongOnesAreRefusedWithAReason) {
     ASSERT_FALSE(refused.ok()) << one.text;
     EXPECT_THAT(refused.status().message(), HasSubstr("costs.json: ")) << one.text;
     EXPECT_THAT(refused.status().message(), HasSubstr(one.reason)) << one.text;
+    EXPECT_THAT(refused.status().message(), Not(HasSubstr("exception"))) << "the library's words";
   }
 }
 

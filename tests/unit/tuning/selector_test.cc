@@ -52,6 +52,27 @@ TEST(Selector, ACollectiveWithoutAlgorithmDoesNotStopTheOthers) {
                                         "pairwise) supports 70000 ranks"));
 }
 
+TEST(Selector, AnAlgorithmThatDoesNotSupportTheRanksIsRefusedWithThoseThatDo) {
+  const auto refusal = [](const Shape& shape, const char* overrides) {
+    return Selector::make(shape, {}, overrides).status().message();
+  };
+  EXPECT_EQ(refusal({.nranks = 3}, "allgather:doubling"),
+            "WHORL_ALGO: doubling of allgather does not support 3 ranks with 1 channel; leave it "
+            "out, or choose one of direct, circulant, ring");
+  const std::string remedy =
+      "; leave it out, give WHORL_DIMS two or more sizes above 1 without algorithms, or choose one "
+      "of oneshot, doubling";
+  EXPECT_EQ(
+      refusal({.nranks = 4}, "barrier:leaders"),
+      "WHORL_ALGO: leaders of barrier does not support 4 ranks in the dimensions \"4\"" + remedy);
+  EXPECT_EQ(refusal({.nranks = 4, .groups = {4}}, "barrier:leaders"),
+            "WHORL_ALGO: leaders of barrier does not support 4 ranks in groups of 4" + remedy);
+  EXPECT_THAT(refusal({.nranks = 4, .dims = {{2, "bruck"}, {2, {}}}}, "allreduce:hierarchical"),
+              HasSubstr("does not support 4 ranks in the dimensions \"2:bruck,2\"; leave it out"));
+  EXPECT_TRUE(
+      Selector::make({.nranks = 4, .dims = {{2, {}}, {2, {}}}}, {}, "allreduce:leaders").ok());
+}
+
 TEST(Selector, ATableOfAnotherRankIsChecked) {
   const auto good = Selector::make({.nranks = 4}, {}, "");
   ASSERT_TRUE(good.ok());
