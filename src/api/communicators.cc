@@ -139,9 +139,16 @@ Status init_rank(const char* function, whorlComm_t* comm, int nranks, const whor
     WHORL_TRY(check_ranks(comm, nranks, rank).with_context(function));
     return id.status().with_context(function);
   }
+  // A parent that fails ends the wait for ranks that join; it may be gone if the call does not
+  // wait.
+  whorlComm* const followed = arguments.ok() && blocking(config) ? parent : nullptr;
   return create_or_collect(
       function, comm, config, nranks, rank,
-      [id = *id](const Attendant& self) { return meet_by_id(id, self); }, arguments, parent);
+      [id = *id, followed](Attendant self) {
+        if (followed != nullptr) self.check = [=] { return followed->communicator->state(); };
+        return meet_by_id(id, self);
+      },
+      arguments, parent);
 }
 
 Status make_id(const char* function, whorlUniqueId* out) {

@@ -53,7 +53,8 @@ struct Attendant {
   std::function<Status()> check;
 
   /// Returns whether this rank comes only in order to tell the others why it does not take part:
-  /// the error is set from the start. The fields `rank` and `nranks` may be what is wrong.
+  /// the error is set before they can hear of it. The fields `rank` and `nranks` may be what is
+  /// wrong.
   bool excused() const noexcept { return comm_error != nullptr && comm_error->is_set(); }
   /// Returns the time for connecting. A refused call comes with a short timeout; a creation that is
   /// aborted before it begins is excused, too, and has no more time than any rank that gives up.

@@ -297,9 +297,16 @@ Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
   plan.gone = root.gone;
   plan.describe = [&](int) { return fmt::format("the root of the rendezvous ({})", root.where); };
   Result<std::vector<MeshLink>> links = connect_mesh({}, plan);
+  if (!links.ok() && !excused &&
+      self.excused()) { // else the others miss this rank at their timeout
+    plan.deadline_ns = sys().now_ns() + kTellNs;
+    plan.comm_error = nullptr;
+    links = connect_mesh({}, plan);
+    if (!links.ok()) return self.comm_error->status();
+  }
   if (!links.ok()) return links.status();
   auto oob = std::make_unique<RootOob>(self, std::move(links->front().socket));
-  if (excused) {
+  if (self.excused()) {
     static_cast<void>(oob->give_up(self.comm_error->status()));
     return self.comm_error->status();
   }

@@ -172,11 +172,13 @@ void Communicator::withdraw_stuck() noexcept {
 }
 
 /// Returns the rank at the end of the chain of ranks that wait for one another in this operation,
-/// or in others that keep them from this one; that rank has not come. −1: this rank waits for
-/// nobody.
+/// or in others that keep them from this one; that rank has not come. Where there is no such chain,
+/// as while several operations of a group are under way, the rank that this one waits for. −1:
+/// none.
 int Communicator::rank_that_all_wait_for() const {
+  const int awaited = engine_->waits_for().peer;
   const auto own = own_wait();
-  if (!own) return -1;
+  if (!own) return awaited;
   int rank = own->waits_for;
   for (int steps = 0; rank >= 0 && rank != this->rank() && steps < membership().nranks; ++steps) {
     const auto next = find_stuck(rank);
@@ -189,7 +191,7 @@ int Communicator::rank_that_all_wait_for() const {
     if (numbered && (later || (there.sequence == here.sequence && !(there == here)))) return rank;
     rank = next->waits_for;
   }
-  return -1;
+  return awaited;
 }
 
 /// Describes what the other ranks have told of the waits in which they are stuck, as a sentence.
@@ -238,7 +240,7 @@ Status Communicator::time_out_error() const {
   std::string why = obstacle_of(culprit);
   if (why.empty()) {
     why = fmt::format("{} {}stopped, busy elsewhere or may not have made this call",
-                      culprit < 0 ? "That rank" : membership().describe(culprit),
+                      culprit < 0 ? "Another rank" : membership().describe(culprit),
                       is_alive ? "may be " : "may be dead, ");
   }
   return Status::error(
@@ -263,8 +265,7 @@ void Communicator::give_up_if_destroyed(std::uint64_t waited_ns, std::uint64_t n
 
 /// Describes what the destruction of the communicator gives up, for this rank and for the others.
 Status Communicator::destroyed_error() const {
-  const int chain_end = rank_that_all_wait_for();
-  const int culprit = chain_end >= 0 ? chain_end : engine_->waits_for().peer;
+  const int culprit = rank_that_all_wait_for();
   const bool queued = task_operations_ > 0; // or a call of another thread
   const std::size_t count =
       std::max<std::size_t>(task_operations_, 1) + tasks_->queued_operations();

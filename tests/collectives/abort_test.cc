@@ -97,6 +97,8 @@ using End = whorlResult_t (*)(whorlComm_t);
 /// Calls that make a communicator out of another one, each for a thread of its own.
 using Making = std::vector<std::function<void()>>;
 
+whorlResult_t revoke(whorlComm_t comm) { return whorlCommRevoke(comm, WHORL_REVOKE_DEFAULT); }
+
 /// Ends rank 0's communicator while other threads make a communicator out of it, for which some
 /// rank does not come: they get an error long before the timeout.
 void expect_end_of_making(
@@ -121,6 +123,9 @@ void expect_end_of_making(
   EXPECT_EQ(end(comms[0]), whorlSuccess);
   for (std::thread& thread : threads) thread.join();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  if (end == revoke) {
+    EXPECT_EQ(whorlCommAbort(comms[0]), whorlSuccess);
+  }
   EXPECT_EQ(whorlCommAbort(comms[1]), whorlSuccess);
 }
 
@@ -139,7 +144,7 @@ TEST(Abort, EndsAShrinkOfAnotherThread) {
 }
 
 TEST(Abort, EndsAGrowthOfAnotherThread) {
-  for (const End end : {whorlCommAbort, whorlCommDestroy}) {
+  for (const End end : {whorlCommAbort, whorlCommDestroy, revoke}) {
     expect_end_of_making(end, [](const whorlComm_t(&comms)[2], const whorlConfig_t& config) {
       whorlUniqueId id;
       EXPECT_EQ(whorlCommGetUniqueId(comms[0], &id), whorlSuccess);

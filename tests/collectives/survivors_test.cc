@@ -221,33 +221,44 @@ TEST(Survivors, NameTheRankThatDoesNotCome) {
   });
 }
 
-/// Calls allreduce, and checks that it fails at the deadline with a text that has `expected`.
-void expect_late(whorlComm_t comm, const std::string& expected) {
-  float value = 1;
-  const std::string text =
-      failure(whorlAllReduce(&value, &value, 1, whorlFloat32, whorlSum, comm, nullptr), comm);
+/// Calls allreduce, maybe in a group with a receive from rank 1, and checks that it fails at the
+/// deadline with a text that has `expected`.
+void expect_late(whorlComm_t comm, const std::string& expected, bool in_group = false) {
+  float value = 1, other = 0;
+  if (in_group) {
+    whorlGroupStart();
+    whorlRecv(&other, 1, whorlFloat32, 1, comm, nullptr);
+  }
+  whorlResult_t result = whorlAllReduce(&value, &value, 1, whorlFloat32, whorlSum, comm, nullptr);
+  if (in_group) result = whorlGroupEnd();
+  const std::string text = failure(result, comm);
   EXPECT_NE(text.find("no progress within the timeout of 0.6 s"), std::string::npos) << text;
   EXPECT_NE(text.find(expected), std::string::npos) << text;
 }
 
+/// Stops rank 1, and checks that rank 0, which waits in an allreduce, says so.
+void expect_stopped(const char* transport, bool in_group) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
+    whorlComm_t comm =
+        join(context, {{"WHORL_TRANSPORTS", transport}, {"WHORL_TIMEOUT_MS", "600"}});
+    ASSERT_NE(comm, nullptr);
+    const ::pid_t self = ::getpid();
+    const auto pids = context.allgather(std::as_bytes(std::span(&self, 1)));
+    if (context.rank == 1) ::raise(SIGSTOP);
+    if (context.rank == 0) {
+      expect_late(comm, ") is stopped, by a signal or a debugger; kill -CONT ", in_group);
+      ::pid_t stopped = 0;
+      std::memcpy(&stopped, pids[1].data(), sizeof stopped);
+      ::kill(stopped, SIGCONT);
+    }
+    whorlCommAbort(comm);
+  });
+  EXPECT_EQ(failures_of(outcomes), "") << transport << (in_group ? ", in a group" : "");
+}
+
 TEST(Survivors, SayThatAProcessIsStopped) {
   with_each_transport([](const char* transport) {
-    const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
-      whorlComm_t comm =
-          join(context, {{"WHORL_TRANSPORTS", transport}, {"WHORL_TIMEOUT_MS", "600"}});
-      ASSERT_NE(comm, nullptr);
-      const ::pid_t self = ::getpid();
-      const auto pids = context.allgather(std::as_bytes(std::span(&self, 1)));
-      if (context.rank == 1) ::raise(SIGSTOP);
-      if (context.rank == 0) {
-        expect_late(comm, ") is stopped, by a signal or a debugger; kill -CONT ");
-        ::pid_t stopped = 0;
-        std::memcpy(&stopped, pids[1].data(), sizeof stopped);
-        ::kill(stopped, SIGCONT);
-      }
-      whorlCommAbort(comm);
-    });
-    EXPECT_EQ(failures_of(outcomes), "") << transport;
+    for (const bool in_group : {false, true}) expect_stopped(transport, in_group);
   });
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "bootstrap/identity.h"
 #include "tests/unit/bootstrap/support.h"
 
 namespace whorl {
@@ -336,6 +337,31 @@ TEST(Bootstrap, AnErrorEndsTheWaiting) {
   other.join();
   ASSERT_FALSE(rendezvous.ok());
   EXPECT_EQ("aborted", rendezvous.status().message());
+}
+
+TEST(Bootstrap, WhoIsAbortedWhileItConnectsTellsTheOthers) {
+  Result<RootDoors> doors = open_root_doors(RootScope::kThisHost);
+  ASSERT_TRUE(doors.ok()) << doors.status().message();
+  const Result<Identity> identity = make_identity();
+  ASSERT_TRUE(identity.ok());
+  UniqueId id;
+  id.identity = *identity;
+  id.addresses = doors->addresses;
+  CommError comm_error;
+  std::thread aborted([&] {
+    Attendant self = attendant(1, 2);
+    self.comm_error = &comm_error;
+    EXPECT_EQ("aborted", meet_by_id(id, self).status().message());
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50)); // it has sent, and nobody answers
+  comm_error.set(Status::error(Code::kInvalidUsage, "aborted"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ASSERT_TRUE(start_root_on(std::move(doors->sockets), id.identity, {}).ok());
+  const Result<Rendezvous> other = meet_by_id(id, attendant(0, 2, 5));
+  aborted.join();
+  ASSERT_FALSE(other.ok());
+  EXPECT_TRUE(contains(other.status().message(), "could not join: aborted"))
+      << other.status().message();
 }
 
 TEST(Bootstrap, ARankThatDoesNotExistIsRefused) {
