@@ -77,14 +77,13 @@ class NotedOptions final : public System {
 };
 
 TEST(Root, ProbesSilentMembersBecauseTheirHostsMayVanish) {
-  // Never destroyed: the root's thread may use it a little longer than the test.
-  static auto* const system = new NotedOptions;
-  const ScopedSystem scope(system);
+  auto& system = lasting<NotedOptions>();
+  const ScopedSystem scope(&system);
   constexpr int kRanks = 3;
   const Result<UniqueId> id = start_root();
   ASSERT_TRUE(id.ok()) << id.status().message();
   meet(kRanks, [&](int rank) { return meet_by_id(*id, attendant(rank, kRanks)); });
-  EXPECT_EQ(system->probed, kRanks);
+  EXPECT_EQ(system.probed, kRanks);
 }
 
 class MeetById : public testing::TestWithParam<int> {};
@@ -151,9 +150,7 @@ class CrowdedSystem final : public System {
 };
 
 TEST(Bootstrap, ARootWithoutDescriptorsIsBlamedAndNotTheId) {
-  // Never destroyed: roots are threads that may use it a little longer than the test.
-  static auto* const crowded = new CrowdedSystem;
-  const ScopedSystem scope(crowded);
+  const ScopedSystem scope(&lasting<CrowdedSystem>());
   const Result<UniqueId> id = start_root(RootScope::kThisHost);
   ASSERT_TRUE(id.ok());
   for (const int rank : {0, 1}) { // the second one after the failure
