@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <deque>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -122,14 +121,6 @@ TEST(MeetByAddress, WhoseCreationIsAbortedBeforeItBeginsWaitsForNoRoot) {
   const std::uint64_t began = sys().now_ns();
   EXPECT_FALSE(meet_by_address("127.0.0.1:" + reserved.text(), self).ok());
   EXPECT_LT(sys().now_ns() - began, 2 * kTellNs);
-}
-
-/// Returns a system that outlives the program, because the thread of an earlier root may
-/// still use it after a test.
-template <class Kind, class... Arguments>
-Kind& lasting(Arguments... arguments) {
-  static auto* const all = new std::deque<Kind>; // never destroyed
-  return all->emplace_back(arguments...);
 }
 
 /// Name service that knows a host only after some questions.

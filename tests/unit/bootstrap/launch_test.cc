@@ -47,7 +47,7 @@ class RunStore final : public KeyValue {
 };
 
 TEST(Launch, ARootThatCannotStartFailsAllRanksAtOnceAndTheNextMeetingWorks) {
-  FailingSystem system;
+  auto& system = lasting<FailingSystem>();
   const ScopedSystem scope(&system);
   const auto outcomes = run_ranks(3, testing::Mode::kProcesses, [&](RankContext& context) {
     RunStore store(context);

@@ -78,14 +78,13 @@ class NotedOptions final : public System {
 };
 
 TEST(Root, ProbesSilentMembersBecauseTheirHostsMayVanish) {
-  // Never destroyed: the root's thread may use it a little longer than the test.
-  static auto* const system = new NotedOptions;
-  const ScopedSystem scope(system);
+  auto& system = lasting<NotedOptions>();
+  const ScopedSystem scope(&system);
   constexpr int kRanks = 3;
   const Result<UniqueId> id = start_root();
   ASSERT_TRUE(id.ok()) << id.status().message();
   meet(kRanks, [&](int rank) { return meet_by_id(*id, attendant(rank, kRanks)); });
-  EXPECT_EQ(system->probed, kRanks);
+  EXPECT_EQ(system.probed, kRanks);
 }
 
 class MeetById : public testing::TestWithParam<int> {};
@@ -152,9 +151,7 @@ class CrowdedSystem final : public System {
 };
 
 TEST(Bootstrap, ARootWithoutDescriptorsIsBlamedAndNotTheId) {
-  // Never destroyed: roots are threads that may use it a little longer than the test.
-  static auto* const crowded = new CrowdedSystem;
-  const ScopedSystem scope(crowded);
+  const ScopedSystem scope(&lasting<CrowdedSystem>());
   const Result<UniqueId> id = start_root(RootScope::kThisHost);
   ASSERT_TRUE(id.ok());
   for (const int rank : {0, 1}) { // the second one after the failure
@@ -216,8 +213,32 @@ TEST(Bootstrap, ARankThatDiesInTheMiddleIsNamed) {
   EXPECT_LT(seconds_since(start), 10);
 }
 
+/// System of a process that ends when a test says so, which means that nothing is sent any more. A
+/// thread that closes a socket may lose the processor then, and a second of the clock takes a
+/// minute, so that a rank of a busy machine does not stop to wait for the root.
+class EndingSystem final : public System {
+ public:
+  std::uint64_t now_ns() noexcept override {
+    return began_ns_ + (System::now_ns() - began_ns_) / 60;
+  }
+  ::ssize_t send(int fd, std::span<const std::byte> data) noexcept override {
+    return ended ? -EPIPE : System::send(fd, data);
+  }
+  int close(int fd) noexcept override {
+    const int result = System::close(fd);
+    if (slow) sleep_ns(100'000'000);
+    return result;
+  }
+  std::atomic<bool> slow{false}, ended{false};
+
+ private:
+  const std::uint64_t began_ns_ = System::now_ns();
+};
+
 TEST(Bootstrap, WhoGivesUpMayEndTheProcessOfTheRootWhenTheOthersHaveBeenTold) {
   for (const Code code : {Code::kSystemError, Code::kRemoteError}) {
+    auto& system = lasting<EndingSystem>();
+    const ScopedSystem scope(&system);
     const UniqueId id = loopback_root();
     std::vector<Rendezvous> met(4);
     in_threads(4, [&](int rank) {
@@ -225,10 +246,17 @@ TEST(Bootstrap, WhoGivesUpMayEndTheProcessOfTheRootWhenTheOthersHaveBeenTold) {
       ASSERT_TRUE(one.ok()) << one.status().message();
       met[static_cast<std::size_t>(rank)] = *std::move(one);
     });
+    system.slow = true;
     EXPECT_EQ("the cause", met[0].oob->give_up(Status::error(code, "the cause")).message());
-    for (std::size_t rank = 1; rank < met.size(); ++rank) { // no time passes
-      EXPECT_TRUE(contains(met[rank].oob->check().message(), "could not join: the cause")) << rank;
+    system.ended = true;
+    const auto start = Clock::now();
+    for (std::size_t rank = 1; rank < met.size(); ++rank) {
+      Oob& oob = *met[rank].oob;
+      while (oob.check().ok() && seconds_since(start) < 20) system.sleep_ns(1'000'000);
+      const std::string text = oob.check().message();
+      EXPECT_TRUE(contains(text, "could not join: the cause")) << rank << ": " << text;
     }
+    system.slow = false;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <string>
 #include <thread>
@@ -30,6 +31,14 @@ class ScopedEnvironment {
  private:
   const char* name_;
 };
+
+/// Returns a system that outlives the program, because the thread of an earlier root may
+/// still use it after a test.
+template <class Kind, class... Arguments>
+Kind& lasting(Arguments... arguments) {
+  static auto* const all = new std::deque<Kind>; // never destroyed
+  return all->emplace_back(arguments...);
+}
 
 inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
