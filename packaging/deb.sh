@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds Debian packages of the working tree into build/deb: with the version of packaging/debian/changelog,
 # or with --version VERSION. DEB_BUILD_OPTIONS applies: nocuda, parallel=N and so on. Without it no packages of debug
-# symbols are made, which take longer to compress than all others.
+# symbols are made, which take longer to compress than all others, and a compilation is a short line.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 out=$PWD/build/deb tree=$PWD/build/deb/whorl
@@ -29,5 +29,5 @@ fi
 
 # debhelper gives the build a home of its own, where a compiler cache would be empty.
 export CCACHE_DIR=${CCACHE_DIR-$HOME/.cache/ccache} CCACHE_NOHASHDIR=true
-export DEB_BUILD_OPTIONS=${DEB_BUILD_OPTIONS-"noautodbgsym parallel=$(nproc)"}
+export DEB_BUILD_OPTIONS=${DEB_BUILD_OPTIONS-"noautodbgsym terse parallel=$(nproc)"}
 (cd "$tree" && dpkg-buildpackage --build=binary --no-sign)

@@ -16,7 +16,9 @@ PAGES.update((ROOT / "docs").glob("*.md"), (ROOT / "docs/decisions").glob("*.md"
              (ROOT / "docs/results").glob("*.md"))
 HEADING = re.compile(r"^(#{1,4}) +(.*?) *$")
 HASH = re.compile(r"(?<=[ |])#(?=[a-z])")  # Doxygen reads a link to a symbol
-LINK = re.compile(r"(!?)\[((?:[^][]|\[[^]]*\])*)\]\(([^()\s]+)\)")
+LINK = re.compile(r"(!?)\[((?:[^][]|\[[^]]*\])*)\]\(([^()\s]+)\)")  # the text may go on in the next line
+CODE = re.compile(r"(`+)([^`]+)\1")
+BOLD_CODE = re.compile(r"\*\*(`[^*]*)\*\*")  # Doxygen reads no ` after **
 
 
 def slug(heading):
@@ -40,8 +42,11 @@ def link(page, match):
     """Returns a link to a page or heading by its id, one to the site of others as it is, and one to another file
     of the repository as the file's name, because the site does not have the file."""
     image, text, target = match.groups()
-    if image or re.match(r"[a-z]+:", target):
-        return match.group(0)
+    text = " ".join(text.split())  # Doxygen wants it in one line
+    if re.match(r"[a-z]+:", target):
+        return f"{image}[{text}]({target})"
+    if image:
+        return f"![{text}]({pathlib.Path(target).name})"  # IMAGE_PATH of docs/Doxyfile names the folders
     name, _, anchor = target.partition("#")
     other = pathlib.Path(os.path.normpath(page.parent / name)) if name else page
     if other in PAGES:
@@ -55,27 +60,43 @@ def link(page, match):
     return f"`{shown}`" if plain in (shown.as_posix(), shown.name, name) else f"{text} (`{shown}`)"
 
 
+def code(match):
+    """Returns code between two marks, because Doxygen takes a ' after one for the end."""
+    return f"``{match.group(2)}``" if "'" in match.group(2) else match.group(0)
+
+
 def convert(page, lines):
     fenced = False
     level = 0  # of the last heading
     seen = {}  # headings by anchor
+    prose = []  # lines since the last heading or fence
+
+    def converted_prose():
+        text = BOLD_CODE.sub(r"<b>\1</b>", CODE.sub(code, HASH.sub(r"\#", "\n".join(prose))))
+        lines = LINK.sub(lambda match: link(page, match), text).split("\n") if prose else []
+        prose.clear()
+        return lines
+
     for line in lines:
-        if line.lstrip().startswith("```"):
+        heading = None if fenced else HEADING.match(line)
+        fence = line.lstrip().startswith("```")
+        if not fenced and not heading and not fence:
+            prose.append(line)
+            continue
+        yield from converted_prose()
+        if fence:
             fenced = not fenced
-        elif not fenced:
-            heading = HEADING.match(line)
-            if heading:
-                marks, words = heading.groups()
-                anchor = slug(words)
-                count = seen[anchor] = seen.get(anchor, -1) + 1
-                own = heading_id(page, anchor + f"-{count}" * (count > 0)) if level else page_id(page)
-                plain = LINK.sub(r"\2", words).replace("`", "")
-                main = level == 0 and page == MAIN
-                level = min(len(marks), level + 1)  # Doxygen wants no level left out
-                line = "#" * level + f" {plain}" + ("" if main else f" {{#{own}}}")
-            else:
-                line = LINK.sub(lambda match: link(page, match), HASH.sub(r"\#", line))
+        elif heading:
+            marks, words = heading.groups()
+            anchor = slug(words)
+            count = seen[anchor] = seen.get(anchor, -1) + 1
+            own = heading_id(page, anchor + f"-{count}" * (count > 0)) if level else page_id(page)
+            plain = LINK.sub(r"\2", words).replace("`", "")
+            main = level == 0 and page == MAIN
+            level = min(len(marks), level + 1)  # Doxygen wants no level left out
+            line = "#" * level + f" {plain}" + ("" if main else f" {{#{own}}}")
         yield line
+    yield from converted_prose()
 
 
 if __name__ == "__main__":

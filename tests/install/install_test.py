@@ -26,7 +26,7 @@ def run(command, **options):
 
 
 def build_options(build):
-    """Returns the values of Meson's options in a build, or the defaults that a meson.build gives."""
+    """Returns the values of Meson's options in a build."""
     options = json.loads(subprocess.run(["meson", "introspect", build, "--buildoptions"], check=True,
                                         capture_output=True, text=True).stdout)
     return {option["name"]: option["value"] for option in options}
@@ -36,7 +36,7 @@ def install(build, root):
     """Installs below `root`; returns the folders of libraries there and the prefix."""
     run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", root])
     value = build_options(build)
-    if value.get("b_sanitize", "none") != "none":
+    if value.get("b_sanitize", "none") not in ("none", []):  # a list from Meson 1.8 on
         skip("programs built without the sanitizers cannot load a library built with them")
     prefix = root / value["prefix"].lstrip("/")
     return prefix, prefix / value["libdir"]
@@ -73,12 +73,12 @@ def with_pkg_config(work, root, libraries, environment, static=False):
             sys.exit("the program of README.md prints something else")
 
 
-def check_folders(prefix, libraries):
+def check_folders(build, prefix, libraries):
     """Requires libraries to be in a folder that ld.so and pkg-config of Debian search, also where
-    dpkg-architecture is not installed, the licence, and no names of other programs."""
-    default = build_options(HERE.parents[1] / "meson.build")["libdir"]
-    if default != "lib":
-        sys.exit(f"libraries go to {default} by default")
+    dpkg-architecture is not installed, unless the build names another, the licence, and no names of other programs."""
+    chosen = (build / "meson-private/cmd_line.txt").read_text(encoding="utf-8")
+    if libraries != prefix / "lib" and "libdir" not in chosen:
+        sys.exit(f"libraries go to {libraries} by default")
     if not (libraries / "libwhorl.so").exists() and not (libraries / "libwhorl.a").exists():
         sys.exit(f"there is no library in {libraries}")
     if not (prefix / "share/doc/whorl/LICENSE").exists():
@@ -141,7 +141,7 @@ def with_cmake(work, prefix, environment):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--build", required=True)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--with", dest="way", choices=["pkg-config", "static", "cmake", "pages"], required=True)
     arguments = parser.parse_args()
     environment = {key: value for key, value in os.environ.items()
@@ -151,7 +151,7 @@ def main():
         work.mkdir()
         root = pathlib.Path(folder) / "root"
         prefix, libraries = install(arguments.build, root)
-        check_folders(prefix, libraries)
+        check_folders(arguments.build, prefix, libraries)
         if arguments.way == "pages":
             with_pages(prefix)
         elif arguments.way in ("pkg-config", "static"):
