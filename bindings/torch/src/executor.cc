@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 
+#include <atomic>
 #include <utility>
 
 #include "bindings/torch/src/errors.h"
@@ -23,7 +24,21 @@ constexpr int kMaxIdlePolls = 10;
 /// Number of steps, of any executors, that the calling thread is in.
 thread_local int steps_under_way = 0;
 
+// Time for which a thread stays at the end of the interpreter. The process usually ends before;
+// whoever waits for the end of that thread goes on after it.
+constexpr std::chrono::minutes kStay{1};
+std::atomic<bool> interpreter_has_ended{false};
+/// Whether the calling thread is a server, whose end the end of its group waits for.
+thread_local bool serves = false;
+
 } // namespace
+
+void WaitOfProgram::interpreter_ends() noexcept { interpreter_has_ended.store(true); }
+
+WaitOfProgram::~WaitOfProgram() {
+  if (!interpreter_has_ended.load() || serves || on_main_thread()) return;
+  std::this_thread::sleep_for(kStay);
+}
 
 /// Operations that the calling thread completes, one after the other.
 struct Executor::Batch {
@@ -86,6 +101,7 @@ void Executor::ensure_server() {
 }
 
 void Executor::serve() {
+  serves = true;
   pthread_setname_np(pthread_self(), "whorl-torch");
   prctl(PR_SET_TIMERSLACK, 1000UL);      // nanoseconds; the default is as long as kPollInterval
   const c10::ParallelGuard serial(true); // copies here take no cores from the training

@@ -17,6 +17,19 @@
 
 namespace whorl_torch {
 
+/// Wait of a thread of the program, declared before anything that the wait locks. Once the
+/// interpreter ends, a thread other than the main one does not return from it: Python ends a thread
+/// that asks for its lock then, and unwinds functions of C++ that must not throw, which would end
+/// the process.
+struct WaitOfProgram {
+  WaitOfProgram() = default;
+  ~WaitOfProgram();
+  WaitOfProgram(const WaitOfProgram&) = delete;
+  WaitOfProgram& operator=(const WaitOfProgram&) = delete;
+  /// Announces the end of the interpreter, before what is waited for is interrupted.
+  static void interpreter_ends() noexcept;
+};
+
 /// Carrier of steps, one at a time. The thread that comes first carries a step out: a server, which
 /// is a thread that the executor starts for asynchronous operations, or a thread that waits for one
 /// of the operations. So an operation that is waited for at once costs no hand-over.

@@ -157,6 +157,7 @@ void end_resources(std::shared_ptr<GroupResources> resources) {
 }
 
 void shut_down_all_groups() {
+  WaitOfProgram::interpreter_ends();
   std::vector<std::shared_ptr<GroupResources>> left;
   {
     const std::lock_guard lock(registry().mutex);

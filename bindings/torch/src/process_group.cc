@@ -159,7 +159,10 @@ ProcessGroupWhorl::WorkResult ProcessGroupWhorl::issue(const Call& call, Tensors
       },
       run);
   lane.queue->push(work, async);
-  if (!async) lane.queue->help_until(*work);
+  if (!async) {
+    const WaitOfProgram waits;
+    lane.queue->help_until(*work);
+  }
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }

@@ -77,6 +77,7 @@ bool WhorlWork::wait(std::chrono::milliseconds timeout) {
     wait_until(deadline_in(timeout), timeout);
     return true;
   }
+  const WaitOfProgram waits;
   Executor::complete_before_wait(*this);
   if (!future_->completed()) {
     if (overdue_) {
@@ -90,6 +91,7 @@ bool WhorlWork::wait(std::chrono::milliseconds timeout) {
 }
 
 void WhorlWork::wait_until(Deadline deadline, std::chrono::milliseconds timeout) {
+  const WaitOfProgram waits;
   Executor::complete_before_wait(*this);
   std::unique_lock lock(mutex_);
   bool complete = wait_in_slices(cv_, lock, deadline, [this] { return completed_; });

@@ -334,10 +334,20 @@ def test_destroy_with_a_pending_receive() -> None:
     assert time.monotonic() - start < 25
 
 
+IN_THREADS = """
+import threading, time
+for tag in range(8): threading.Thread(target=lambda tag: %s, args=(tag,), daemon=True).start()
+time.sleep(0.3)
+"""
 EXITS = {
     "without destroy": "",
     "with work under way": "w = dist.all_reduce(torch.ones(100000), async_op=True)",
     "with a receive that nobody serves": "w = dist.irecv(torch.empty(3), 1 - rank)",
+    "with threads in receives": IN_THREADS % "dist.recv(torch.empty(3), 1 - rank, tag=tag)",
+    "with threads in receives with a limit":
+        IN_THREADS % "dist.irecv(torch.empty(3), 1 - rank).wait(timedelta(seconds=15))",
+    "with threads in receives from any rank": IN_THREADS % "dist.recv(torch.empty(3), tag=tag)",
+    "with threads in a collective": IN_THREADS % "rank and dist.all_reduce(t)",
     "by sys.exit": "import sys; sys.exit(0)",
     "by an exception": "raise SystemExit(0)",
     "with a callback under way":
