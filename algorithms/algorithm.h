@@ -75,7 +75,9 @@ struct Algorithm {
   /// sends the first of these to all before it writes its own output.
   bool tells_all = false;
 
+  /// Builds the schedule of a place, also of the only one.
   Schedule build_place(const Shape& shape, int place) const;
+  /// Returns the cost, which is nothing for a single rank.
   Cost cost(const Shape& shape) const {
     return shape.nranks == 1 ? Cost{} : cost_of_several(shape);
   }

@@ -88,7 +88,7 @@ class Measurement {
     }
     if (collective_.only_ranks > 0 && (session_.nranks() != collective_.only_ranks ||
                                        options_.ranks_per_thread > 1 || options_.aggregate > 1)) {
-      throw Failure(
+      throw BadCommand(
           std::string(collective_.name) + " is for " + std::to_string(collective_.only_ranks) +
           " ranks, without -g and -m; there are " + std::to_string(session_.nranks()) + " ranks.");
     }
@@ -98,7 +98,7 @@ class Measurement {
         std::any_of(job_.ranks.begin(), job_.ranks.end(), [&](const RankInfo& other) {
           return std::strcmp(other.host, self.host) != 0;
         })) {
-      throw Failure("--together is for ranks of one host, which share a clock; leave it out.");
+      throw BadCommand("--together is for ranks of one host, which share a clock; leave it out.");
     }
     const std::vector<std::size_t> sizes =
         collective_.moves_data ? sweep_sizes(options_) : std::vector<std::size_t>{0};

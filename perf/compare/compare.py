@@ -66,8 +66,8 @@ def parse():
                         help="the newest Intel MPI, Open MPI and MPICH from PyPI (400 MB, kept in the build directory) "
                              "instead of Debian's and Gloo; on one host")
     parser.add_argument("--together", action="store_true",
-                        help="begin operations that are timed one by one on all ranks at the same moment, where these "
-                             "have a core each; without it, when each leaves a barrier of its library")
+                        help="begin operations that are timed one by one on all ranks at the same moment, on one host "
+                             "and where ranks have a core each; without it, when each leaves a barrier of its library")
     parser.add_argument("--figure", choices=["mean", "p50", "p99", "p999"], default="mean",
                         help="of the times of a run's operations, on the rank where it is largest; all are recorded, "
                              "so --from can show each (modes dirty and moving; default: mean)")

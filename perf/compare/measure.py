@@ -54,7 +54,7 @@ class Session:
             state = machine.state_between(before, after)
             self.runs.append({
                 "where": case.where, "collective": case.collective, "ranks": case.ranks,
-                "mode": case.mode, "round": number, "library": library.name, "state": state,
+                "mode": case.mode + (" together" if self.together(case) else ""), "round": number, "library": library.name, "state": state,
                 "busy": machine.busy(before, after),
                 "exchange_ns": [one and one[0] for one in (before, after)], "rows": rows[0],
                 "init_ms": rows[1]})
@@ -62,12 +62,16 @@ class Session:
         self.say(f"{case.where} {case.collective} of {case.ranks} ranks, {case.mode}, round "
                  f"{number}: {''.join(line)} load {os.getloadavg()[0]:.1f}")
 
+    def together(self, case):
+        """Returns whether operations of a case begin on all ranks at the same moment."""
+        return self.args.together and case.where != plan.HOSTS and case.mode in ("dirty", "moving") and \
+            case.ranks <= machine.cores()
+
     def rows(self, library, case):
         flags = ["--sizes", ",".join(map(str, case.sizes or (8,))), "--mode", case.mode,
                  "--side", case.side, "--budget", BUDGET_MS[case.mode], "-n", self.args.iterations,
                  "-w", WARMUP, "-c", 1, "-a", 3]
-        if self.args.together and case.where != plan.HOSTS and case.mode in ("dirty", "moving") and \
-                case.ranks <= machine.cores():
+        if self.together(case):
             flags.append("--together")
         report = library.run(case, flags, self.args.limit, self.scratch, self.hosts)
         side = "in_place" if case.side == "in" else "out_of_place"

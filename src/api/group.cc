@@ -62,14 +62,14 @@ Status issue_all(std::span<const Call> calls) {
   return status;
 }
 
-/// Whether calls are all on one communicator, and none of them is in a stream.
+/// Returns whether calls are all on one communicator, and none of them is in a stream.
 bool are_of_one(std::span<const Call> calls) {
   return std::all_of(calls.begin(), calls.end(), [&](const Call& call) {
     return call.handle == calls[0].handle && call.stream == nullptr;
   });
 }
 
-/// Does what issue_all() does for calls that are_of_one(): with one list in place of fifteen.
+/// Does what issue_all() does for calls that are_of_one(), with a single list.
 Status issue_together(std::span<const Call> calls) {
   whorlComm& handle = *calls[0].handle;
   const Used used(&handle);
@@ -146,7 +146,10 @@ Status Group::end() {
   auto [calls, jobs, refused] = take();
   Status pending, error;
   if (!refused.ok()) {
-    if (!in_callback()) run_jobs(std::move(jobs), refused, pending, error);
+    static_cast<void>(without_exceptions([&] {
+      if (!in_callback()) run_jobs(std::move(jobs), refused, pending, error);
+      return Status();
+    }));
     return refused;
   }
   const bool waits = !jobs.empty() || std::any_of(calls.begin(), calls.end(), [](const Call& call) {

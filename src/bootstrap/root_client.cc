@@ -293,7 +293,7 @@ Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
   const bool excused = self.excused();
   plan.deadline_ns = std::min(root.deadline_ns, sys().now_ns() + self.connect_ns());
   plan.comm_error = excused ? nullptr : self.comm_error;
-  plan.check = self.check;
+  plan.check = excused ? nullptr : self.check;
   plan.gone = root.gone;
   plan.describe = [&](int) { return fmt::format("the root of the rendezvous ({})", root.where); };
   Result<std::vector<MeshLink>> links = connect_mesh({}, plan);
@@ -301,6 +301,7 @@ Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
       self.excused()) { // else the others miss this rank at their timeout
     plan.deadline_ns = sys().now_ns() + kTellNs;
     plan.comm_error = nullptr;
+    plan.check = nullptr; // it may fail for the same reason
     links = connect_mesh({}, plan);
     if (!links.ok()) return self.comm_error->status();
   }

@@ -172,9 +172,9 @@ void Communicator::withdraw_stuck() noexcept {
 }
 
 /// Returns the rank at the end of the chain of ranks that wait for one another in this operation,
-/// or in others that keep them from this one; that rank has not come. Where there is no such chain,
-/// as while several operations of a group are under way, the rank that this one waits for. −1:
-/// none.
+/// or in others that keep them from this one; that rank has not come. Where there is no such end,
+/// as while several operations of a group are under way, or where the chain is a circle, the rank
+/// that this one waits for. −1: none.
 int Communicator::rank_that_all_wait_for() const {
   const int awaited = engine_->waits_for().peer;
   const auto own = own_wait();

@@ -11,12 +11,12 @@ Status Transfer::start(const TransferSchedules& schedules, DataType type, std::s
                        StagingPipeline* pipeline) {
   const Schedule& schedule = sends_ ? *schedules.send : *schedules.receive;
   const std::size_t element = size_of(type);
-  const Shape shape{&schedule, count, element, slot_bytes};
-  if (shape != shape_) { // a map takes some divisions, the slowest instructions of all
+  const MapArguments arguments{&schedule, count, element, slot_bytes};
+  if (arguments != map_arguments_) { // a map takes some divisions, the slowest instructions of all
     const auto map = ChunkMap::make(schedule, count, element, slot_bytes);
     if (!map.ok()) return map.status();
     map_ = *map;
-    shape_ = shape;
+    map_arguments_ = arguments;
   }
   fingerprint_ = fingerprint;
   execution_.start({.schedule = &schedule,

@@ -56,11 +56,11 @@ class Transfer final : Execution::Endpoints {
   std::size_t grown() noexcept;
 
  private:
-  /// Arguments that a map depends on.
-  struct Shape {
+  /// Arguments of ChunkMap::make().
+  struct MapArguments {
     const Schedule* schedule = nullptr;
     std::size_t count = 0, element_size = 0, slot_bytes = 0;
-    bool operator==(const Shape&) const = default;
+    bool operator==(const MapArguments&) const = default;
   };
 
   Endpoint* find(std::uint32_t, std::uint16_t) noexcept override { return endpoint_; }
@@ -68,7 +68,7 @@ class Transfer final : Execution::Endpoints {
   Endpoint* endpoint_;
   int peer_;
   bool sends_;
-  Shape shape_; ///< shape of the last transfer, which map_ is for
+  MapArguments map_arguments_; ///< those with which map_ was made
   ChunkMap map_;
   Execution execution_;
   std::size_t counted_bytes_ = 0;

@@ -32,10 +32,12 @@ std::string read_file(const std::string& path) {
 /// Returns whether the cgroup of a process is frozen, as far as this process sees the group. The
 /// kernel shows a frozen process as one that sleeps.
 bool is_frozen(int pid) {
-  const std::string groups = read_file(fmt::format("/proc/{}/cgroup", pid));
-  const std::size_t path = groups.find("0::"); // line of cgroups of version 2
-  if (path == std::string::npos) return false;
-  const std::string group = groups.substr(path + 3, groups.find('\n', path) - path - 3);
+  const std::string groups = '\n' + read_file(fmt::format("/proc/{}/cgroup", pid));
+  constexpr std::string_view kLine = "\n0::"; // line of cgroups of version 2
+  const std::size_t line = groups.find(kLine);
+  if (line == std::string::npos) return false;
+  const std::size_t path = line + kLine.size();
+  const std::string group = groups.substr(path, groups.find('\n', path) - path);
   for (const char* const mount : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
     const std::string events = read_file(mount + group + "/cgroup.events");
     if (events.find("frozen 1") != std::string::npos) return true;

@@ -11,6 +11,7 @@ namespace whorl::monitor {
 
 /// One rank of a process of this machine, seen from outside.
 struct ObservedRank {
+  /// State of a process whose cgroup is frozen; the kernel has no such letter.
   static constexpr char kFrozen = 'F';
 
   int pid = 0;      ///< number by which the observer sees the process

@@ -129,7 +129,7 @@ void die_at_random(int runs) {
   });
 }
 
-/// There nobody sees a second death where the lowest rank is dead.
+/// Where pidfds are forbidden, nobody sees a second death if the lowest rank is dead.
 TEST(ShrinkDeathsFull, AskForAListWherePidfdsAreForbidden) {
   FailingSystem system;
   const auto outcomes = run_ranks(4, Mode::kProcesses, [&](RankContext& context) {

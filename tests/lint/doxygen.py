@@ -12,7 +12,7 @@ import urllib.parse
 
 
 class Page(html.parser.HTMLParser):
-    """What a page has: anchors, links to other files or anchors, and problems."""
+    """Page of the site: anchors, links to other files or anchors, and problems."""
 
     def __init__(self, file):
         super().__init__()

@@ -368,6 +368,7 @@ TEST(Bootstrap, AnErrorEndsTheWaiting) {
 }
 
 TEST(Bootstrap, WhoIsAbortedWhileItConnectsTellsTheOthers) {
+  const ScopedSystem slow_clock(&lasting<EndingSystem>());
   Result<RootDoors> doors = open_root_doors(RootScope::kThisHost);
   ASSERT_TRUE(doors.ok()) << doors.status().message();
   const Result<Identity> identity = make_identity();
