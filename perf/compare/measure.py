@@ -54,7 +54,8 @@ class Session:
             state = machine.state_between(before, after)
             self.runs.append({
                 "where": case.where, "collective": case.collective, "ranks": case.ranks,
-                "mode": case.mode + (" together" if self.together(case) else ""), "round": number, "library": library.name, "state": state,
+                "mode": case.mode + (" together" if self.together(case) else ""), "round": number,
+                "library": library.name, "state": state,
                 "busy": machine.busy(before, after),
                 "exchange_ns": [one and one[0] for one in (before, after)], "rows": rows[0],
                 "init_ms": rows[1]})

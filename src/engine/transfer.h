@@ -68,7 +68,7 @@ class Transfer final : Execution::Endpoints {
   Endpoint* endpoint_;
   int peer_;
   bool sends_;
-  MapArguments map_arguments_; ///< those with which map_ was made
+  MapArguments map_arguments_; ///< arguments of the call that made map_
   ChunkMap map_;
   Execution execution_;
   std::size_t counted_bytes_ = 0;
