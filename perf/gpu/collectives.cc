@@ -22,7 +22,7 @@ struct Variant {
   std::string name;
   Timer* timer;
   std::function<void()> body; ///< queues all operations of a round
-  std::unique_ptr<Replay> replay;
+  std::unique_ptr<Replay> replay = nullptr;
 
   double run() { return replay != nullptr ? replay->run() : timer->eager(body); }
 };
@@ -76,11 +76,8 @@ class Case {
       };
     };
     std::vector<Variant> variants;
-    variants.push_back({"whorl",
-                        &all,
-                        repeat([&](CUdeviceptr place) { whorl.issue(layout_, place, type_); }),
-                        nullptr,
-                        {}});
+    variants.push_back(
+        {"whorl", &all, repeat([&](CUdeviceptr place) { whorl.issue(layout_, place, type_); })});
     whorl.issue(layout_, base_, type_); // includes loading and mapping; reports errors
     whorl.synchronize();
     row["wrong"] = wrong();
@@ -92,36 +89,24 @@ class Case {
       nccl->issue(layout_, base_, type_);
       nccl->synchronize();
       row["wrong_nccl"] = wrong(1e-5F);
-      variants.push_back({"nccl",
-                          theirs.get(),
-                          repeat([&](CUdeviceptr place) { nccl->issue(layout_, place, type_); }),
-                          nullptr,
-                          {}});
+      variants.push_back({"nccl", theirs.get(),
+                          repeat([&](CUdeviceptr place) { nccl->issue(layout_, place, type_); })});
     }
     if (flags != 0 && layout_.kind == Kind::kAllReduce) {
       clear(flags, streams[0]);
       device_.ring(ring_at(base_, flags), streams[0]);
       PERF_CUDA(cuStreamSynchronize(streams[0]));
       row["wrong_ring"] = wrong(1e-5F);
-      variants.push_back(
-          {"ring",
-           &one,
-           repeat([&](CUdeviceptr place) { device_.ring(ring_at(place, flags), streams[0]); }),
-           nullptr,
-           {}});
+      variants.push_back({"ring", &one, repeat([&](CUdeviceptr place) {
+                            device_.ring(ring_at(place, flags), streams[0]);
+                          })});
     }
-    variants.push_back(
-        {"triad",
-         &one,
-         repeat([&](CUdeviceptr place) { device_.triad(place, layout_.moved(), streams[0]); }),
-         nullptr,
-         {}});
-    variants.push_back(
-        {"copy",
-         &one,
-         repeat([&](CUdeviceptr place) { device_.copy(place, layout_.moved(), streams[0]); }),
-         nullptr,
-         {}});
+    variants.push_back({"triad", &one, repeat([&](CUdeviceptr place) {
+                          device_.triad(place, layout_.moved(), streams[0]);
+                        })});
+    variants.push_back({"copy", &one, repeat([&](CUdeviceptr place) {
+                          device_.copy(place, layout_.moved(), streams[0]);
+                        })});
 
     Json how = Json::object();
     for (Variant& variant : variants) {

@@ -143,21 +143,22 @@ Status Group::end() {
   }
   --depth_;
   if (open()) return {};
-  auto [calls, jobs, refused] = take();
+  Contents group = take();
   Status pending, error;
-  if (!refused.ok()) {
+  if (!group.error.ok()) {
     static_cast<void>(without_exceptions([&] {
-      if (!in_callback()) run_jobs(std::move(jobs), refused, pending, error);
+      if (!in_callback()) run_jobs(std::move(group.jobs), group.error, pending, error);
       return Status();
     }));
-    return refused;
+    return group.error;
   }
-  const bool waits = !jobs.empty() || std::any_of(calls.begin(), calls.end(), [](const Call& call) {
-    return call.stream == nullptr;
-  });
+  std::vector<Call>& calls = group.calls;
+  const bool waits =
+      !group.jobs.empty() || std::any_of(calls.begin(), calls.end(),
+                                         [](const Call& call) { return call.stream == nullptr; });
   if (waits) WHORL_TRY(check_may_wait("whorlGroupEnd"));
 
-  if (!jobs.empty()) run_jobs(std::move(jobs), refused, pending, error);
+  if (!group.jobs.empty()) run_jobs(std::move(group.jobs), {}, pending, error);
   WHORL_TRY(error);
   WHORL_TRY(issue(calls));
   constexpr std::size_t kMostKept = 1024;
