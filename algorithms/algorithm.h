@@ -65,7 +65,7 @@ struct Algorithm {
   std::string_view name; ///< name as in WHORL_ALGO: "ring", "tree", …
   Collective collective;
   bool (*supports)(const Shape& shape);
-  /// Schedules and costs of two ranks or more, of which alone the algorithms know.
+  /// Schedules and costs of two ranks or more; build_place() and cost() also take a single one.
   Schedule (*build_several)(const Shape& shape, int place);
   Cost (*cost_of_several)(const Shape& shape);
   /// Whether every reducing step combines the inputs of all ranks, so that there are no partial

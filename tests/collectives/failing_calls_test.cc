@@ -86,7 +86,7 @@ struct Told {
   bool late = false;           ///< whether the error speaks of time, where there is another reason
 };
 
-/// What happened where a call has failed.
+/// Outcome of a run in which a call has failed.
 struct Outcome {
   std::string call;  ///< name of the call; empty if there are fewer calls
   bool late = false; ///< whether an error speaks of time, where there is another reason

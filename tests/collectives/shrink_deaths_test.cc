@@ -129,7 +129,7 @@ void die_at_random(int runs) {
   });
 }
 
-/// Where pidfds are forbidden, nobody sees a second death if the lowest rank is dead.
+/// Tests the error where nobody sees a second death: pidfds are forbidden, the lowest rank is dead.
 TEST(ShrinkDeathsFull, AskForAListWherePidfdsAreForbidden) {
   FailingSystem system;
   const auto outcomes = run_ranks(4, Mode::kProcesses, [&](RankContext& context) {
