@@ -62,33 +62,22 @@ Status issue_all(std::span<const Call> calls) {
   return status;
 }
 
-/// Returns whether calls are all on one communicator, and none of them is in a stream.
-bool are_of_one(std::span<const Call> calls) {
+/// Whether all calls are on one communicator, and in one stream or in none.
+bool are_together(std::span<const Call> calls) {
   return std::all_of(calls.begin(), calls.end(), [&](const Call& call) {
-    return call.handle == calls[0].handle && call.stream == nullptr;
+    return call.handle == calls[0].handle && call.stream == calls[0].stream;
   });
 }
 
-/// Does what issue_all() does for calls that are_of_one(), with a single list.
-Status issue_together(std::span<const Call> calls) {
-  whorlComm& handle = *calls[0].handle;
-  const Used used(&handle);
-  if (!used.alive()) return ended();
+/// Does what issue_all() does, without its lists, for requests with one communicator and stream.
+Status issue_together(whorlComm& handle, std::span<const Request> requests,
+                      const std::shared_ptr<Stream>& stream) {
   Communicator& communicator = *handle.communicator;
-  if (communicator.device_group() != nullptr) return issue_all(calls);
-  std::vector<Request> requests;
-  requests.reserve(calls.size());
-  for (const Call& call : calls) requests.push_back(call.request);
   WHORL_TRY(check_transfers(requests, communicator));
-  Status status = communicator.run(requests);
-  if (!status.ok()) handle.set_error(status);
+  Status error;
+  Status status = submit(communicator, requests, stream, error);
+  if (!error.ok()) handle.set_error(error);
   return status;
-}
-
-/// Does what issue_all() does, without its lists.
-Status issue_one(const Call& call) {
-  const Used used(call.handle);
-  return used.alive() ? issue(call) : ended();
 }
 
 } // namespace
@@ -217,17 +206,19 @@ Status check_may_wait(const char* function) {
 }
 
 Status issue(const Call& call) {
-  Communicator& communicator = *call.handle->communicator;
-  WHORL_TRY(check_transfers({&call.request, 1}, communicator));
-  Status error;
-  Status status = submit(communicator, call.request, call.stream, error);
-  if (!error.ok()) call.handle->set_error(error);
-  return status;
+  return issue_together(*call.handle, {&call.request, 1}, call.stream);
 }
 
 Status issue(std::span<const Call> calls) {
-  if (calls.size() == 1) return issue_one(calls[0]);
-  return !calls.empty() && are_of_one(calls) ? issue_together(calls) : issue_all(calls);
+  if (calls.empty()) return {};
+  if (!are_together(calls)) return issue_all(calls);
+  const Used used(calls[0].handle);
+  if (!used.alive()) return ended();
+  if (calls.size() == 1) return issue(calls[0]);
+  std::vector<Request> requests;
+  requests.reserve(calls.size());
+  for (const Call& call : calls) requests.push_back(call.request);
+  return issue_together(*calls[0].handle, requests, calls[0].stream);
 }
 
 } // namespace whorl

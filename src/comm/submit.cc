@@ -177,13 +177,15 @@ void fail_unqueued(std::span<Batch> batches, const Status& status) {
   }
 }
 
-/// Puts one request into its stream and gives it to the task queue.
-Status queue_one(Communicator& communicator, const Request& request,
-                 const std::shared_ptr<Stream>& stream) {
+/// Puts requests of one communicator into one stream and gives them to the task queue.
+Status queue_in_one(Communicator& communicator, std::span<const Request> requests,
+                    const std::shared_ptr<Stream>& stream) {
   WHORL_TRY(communicator.start_progress());
-  Task task{.batch = {request}};
-  Queued queued{
-      .stream = stream, .parts = {{task.batch.data(), &communicator.engine()}}, .batches = 1};
+  Task task{.batch = {requests.begin(), requests.end()}};
+  Queued queued{.stream = stream, .batches = 1};
+  for (Request& request : task.batch) {
+    queued.parts.push_back({&request, &communicator.engine()});
+  }
   if (Status refused = queue({&queued, 1}); !refused.ok()) {
     return communicator.end_if_device_is_lost(std::move(refused));
   }
@@ -213,24 +215,25 @@ Status submit(std::span<Batch> batches) {
   return first;
 }
 
-Status submit(Communicator& communicator, const Request& request,
+Status submit(Communicator& communicator, std::span<const Request> requests,
               const std::shared_ptr<Stream>& stream, Status& error) {
-  if (ranks_meet(communicator, request)) {
-    DeviceGroup& group = *communicator.device_group();
+  DeviceGroup* const group = communicator.device_group();
+  const bool alone = requests.size() == 1;
+  if (group != nullptr && (!alone || ranks_meet(communicator, requests[0]))) {
     const bool on_device = stream != nullptr && stream->device();
-    if (on_device || !group.counts()) {
+    if (!alone || on_device || !group->counts()) {
       Batch batch{.communicator = &communicator};
-      batch.add(request, stream);
+      for (const Request& request : requests) batch.add(request, stream);
       Status status = submit({&batch, 1});
       error = batch.error;
       return status;
     }
-    group.count(); // the ranks need not meet, because this one leaves the operation to the host
+    group->count(); // the ranks need not meet, because this one leaves the operation to the host
   }
   if (choose_path(Met::kHost, stream != nullptr) == Path::kStream) {
-    return queue_one(communicator, request, stream);
+    return queue_in_one(communicator, requests, stream);
   }
-  error = communicator.run({&request, 1});
+  error = communicator.run(requests);
   return error;
 }
 

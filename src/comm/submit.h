@@ -33,8 +33,9 @@ constexpr Path choose_path(Met met, bool in_stream) noexcept {
 /// been carried out. The requests of the batches are used up.
 Status submit(std::span<Batch> batches);
 
-/// Carries out a single request, without lists. `error` gets the value of Batch::error.
-Status submit(Communicator& communicator, const Request& request,
+/// Carries out requests that have the same stream, or none, without the lists of batches where no
+/// device takes part. `error` gets the value of Batch::error.
+Status submit(Communicator& communicator, std::span<const Request> requests,
               const std::shared_ptr<Stream>& stream, Status& error);
 
 } // namespace whorl

@@ -40,6 +40,11 @@ Request transfer(Collective collective, int peer, int& value) {
           .recv = &value};
 }
 
+Status submit_one(Communicator& communicator, const Request& request,
+                  const std::shared_ptr<Stream>& stream, Status& error) {
+  return submit(communicator, {&request, 1}, stream, error);
+}
+
 /// A stream that fails at one of its steps.
 class FailingStream final : public Stream {
  public:
@@ -256,7 +261,7 @@ TEST_F(SubmitTest, NothingHappensWhereAStreamFails) {
       EXPECT_TRUE(good->synchronize().ok()) << "its place has been given up";
       for (std::size_t w = 0; w < 3; ++w) {
         Status kept;
-        const Status status = submit(communicator(w, rank), allreduce(values[w]), good, kept);
+        const Status status = submit_one(communicator(w, rank), allreduce(values[w]), good, kept);
         if (!status.ok()) return status.message();
       }
       EXPECT_TRUE(good->synchronize().ok());
@@ -271,12 +276,32 @@ TEST_F(SubmitTest, ASingleRequest) {
     const auto stream = std::make_shared<Stream>();
     int value = 1;
     Status kept;
-    EXPECT_TRUE(submit(communicator(0, rank), allreduce(value), nullptr, kept).ok());
+    EXPECT_TRUE(submit_one(communicator(0, rank), allreduce(value), nullptr, kept).ok());
     EXPECT_EQ(value, 2);
-    EXPECT_TRUE(submit(communicator(0, rank), allreduce(value), stream, kept).ok());
+    EXPECT_TRUE(submit_one(communicator(0, rank), allreduce(value), stream, kept).ok());
     EXPECT_TRUE(stream->synchronize().ok());
     EXPECT_EQ(value, 4);
     EXPECT_TRUE(kept.ok());
+    return {};
+  });
+}
+
+TEST_F(SubmitTest, RequestsOfOneCommunicatorShareAStream) {
+  each([&](int rank) -> std::string {
+    const std::shared_ptr<Stream> none, some = std::make_shared<Stream>();
+    for (const auto& stream : {none, some}) {
+      std::array<int, 3> values{rank, -1, 1};
+      Status kept;
+      EXPECT_TRUE(
+          submit(communicator(0, rank),
+                 std::array{transfer(Collective::kSend, 1 - rank, values[0]),
+                            transfer(Collective::kRecv, 1 - rank, values[1]), allreduce(values[2])},
+                 stream, kept)
+              .ok());
+      EXPECT_TRUE(some->synchronize().ok());
+      EXPECT_TRUE(kept.ok());
+      EXPECT_THAT(values, ElementsAre(rank, 1 - rank, 2));
+    }
     return {};
   });
 }
@@ -286,11 +311,11 @@ TEST_F(SubmitTest, TheErrorOfASingleRequestIsKeptIfItIsTheCommunicators) {
     int value = 1;
     Status kept;
     const auto failing = std::make_shared<FailingStream>(FailingStream::At::kIssue);
-    const Status refused = submit(communicator(0, rank), allreduce(value), failing, kept);
+    const Status refused = submit_one(communicator(0, rank), allreduce(value), failing, kept);
     EXPECT_EQ(refused.message(), "this stream fails");
     EXPECT_TRUE(kept.ok()) << "nothing has happened to the communicator";
     communicator(0, rank).abort(Status::error(Code::kRemoteError, "aborted by the test"));
-    EXPECT_FALSE(submit(communicator(0, rank), allreduce(value), nullptr, kept).ok());
+    EXPECT_FALSE(submit_one(communicator(0, rank), allreduce(value), nullptr, kept).ok());
     EXPECT_THAT(kept.message(), HasSubstr("aborted by the test"));
     return {};
   });
