@@ -60,6 +60,7 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
       return refused;
     }
     const Status status = create(out, options, wait, gather, parent);
+    if (!status.ok() && !wait) tell_others(gather, kTellNs, status); // it has no thread
     if (!status.ok()) return status.with_context(function);
     if (!wait) {
       return Status::error(Code::kInProgress,
