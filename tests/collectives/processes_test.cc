@@ -25,6 +25,7 @@
 namespace whorl::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using testing::Mode;
@@ -337,6 +338,24 @@ TEST(Processes, AForkedChildIsRefused) {
                   EXPECT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
                 }),
             "");
+}
+
+TEST(Processes, SayWhatToDoWhereAHeapCannotBeMapped) {
+  FailingSystem system;
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
+    const ScopedSystem scope(&system);
+    whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", "shm"}});
+    constexpr std::size_t kBytes = 1 << 20;
+    void* memory = nullptr;
+    ASSERT_EQ(failure(whorlMemAlloc(&memory, kBytes)), "");
+    if (context.rank == 1) system.fail("mmap", ENOMEM);
+    EXPECT_NE(whorlBroadcast(memory, memory, kBytes, whorlUint8, 0, comm, nullptr), whorlSuccess);
+    EXPECT_THAT(whorlGetLastError(comm),
+                AllOf(HasSubstr("rank 1 cannot map"), HasSubstr("of the heap of rank 0"),
+                      HasSubstr("(ulimit -v), or set WHORL_ZERO_COPY=0 on all ranks")));
+    EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
 }
 
 /// Scope in which this process cannot start a thread: no address space has room for its stack.

@@ -193,8 +193,8 @@ std::byte* ShmTransport::resolve(int peer, const Descriptor& descriptor) noexcep
   if (data == nullptr) {
     fail_all(Status::error(
         Code::kSystemError,
-        fmt::format("rank {} cannot map {} bytes of the heap of {}; raise the limit of address "
-                    "space or set WHORL_ZERO_COPY=0",
+        fmt::format("rank {} cannot map {} bytes of the heap of {}; raise its limit on addresses "
+                    "(ulimit -v), or set WHORL_ZERO_COPY=0 on all ranks",
                     membership().rank, descriptor.bytes, membership().describe(peer))));
   }
   return data;
