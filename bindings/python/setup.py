@@ -26,7 +26,8 @@ class Build(build_py):
         folder = HERE / "whorl" if getattr(self, "editable_mode", False) else Path(self.build_lib) / "whorl"
         folder.mkdir(parents=True, exist_ok=True)
         write_module(ROOT / "include" / "whorl", folder / "_capi.py")
-        library = find_or_build(HERE / "build" / "whorl", "whorl")
+        built = Path(self.get_finalized_command("build").build_base).resolve()
+        library = find_or_build(built / "whorl", "whorl")
         shutil.copyfile(library.resolve(), folder / LIBRARY)
 
 

@@ -316,11 +316,11 @@ WHORL_API whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t* confi
 /// proceed at the same time. Groups nest.
 WHORL_API whorlResult_t whorlGroupStart(void);
 /// Ends a group. The outermost one issues the calls; operations without a stream are complete when
-/// it returns. Errors of the collected calls are reported here.
+/// it returns. Where a call was refused, its error is returned and nothing is issued; the unique
+/// ids of the group's creations are spent.
 WHORL_API whorlResult_t whorlGroupEnd(void);
-/// Ends a group as whorlGroupEnd() does, but the outermost one issues none of the calls. An error
-/// of a collected call is reported. `simInfo` may be NULL; there is no estimate of the time, so
-/// `estimatedTime` becomes #WHORL_UNDEF_FLOAT.
+/// Ends a group as whorlGroupEnd() does, but the outermost one issues no call; an error of one is
+/// returned. `simInfo` may be NULL; its `estimatedTime` becomes #WHORL_UNDEF_FLOAT: no estimate.
 WHORL_API whorlResult_t whorlGroupSimulateEnd(whorlSimInfo_t* simInfo);
 /// @}
 

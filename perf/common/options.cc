@@ -280,10 +280,6 @@ std::variant<Options, Exit> parse(int argc, const char* const* argv, const std::
                   " ranks do not divide into processes of -t times -g = " +
                   std::to_string(per_process) + " ranks.");
   }
-  if (options.root >= options.ranks && options.ranks_given) {
-    return refuse("-r " + std::to_string(options.root) + " is not one of " +
-                  std::to_string(options.ranks) + " ranks.");
-  }
   return options;
 }
 

@@ -55,6 +55,21 @@ std::size_t count_curves(const Collective& collective, const Options& options, i
   return pairs * sides * static_cast<std::size_t>(count_roots(collective, options, nranks));
 }
 
+/// Refuses flags that do not go together with the number of ranks.
+void require_ranks(const Collective& collective, const Options& options, int nranks) {
+  if (options.root >= nranks) {
+    throw BadCommand("-r " + std::to_string(options.root) + " is not one of " +
+                     std::to_string(nranks) + " ranks, 0 to " + std::to_string(nranks - 1) +
+                     (launcher_name() == nullptr ? "; --ranks sets their number." : "."));
+  }
+  if (collective.only_ranks > 0 &&
+      (nranks != collective.only_ranks || options.ranks_per_thread > 1 || options.aggregate > 1)) {
+    throw BadCommand(std::string(collective.name) + " is for " +
+                     std::to_string(collective.only_ranks) +
+                     " ranks, without -g and -m; there are " + std::to_string(nranks) + " ranks.");
+  }
+}
+
 /// Refuses a run that would swap; every rank of this host needs `bytes`.
 void require_memory(std::size_t bytes, const std::vector<RankInfo>& everyone,
                     const RankInfo& self) {
@@ -82,16 +97,7 @@ class Measurement {
                        " is for runs without a launcher; " + launcher_name() + " has started " +
                        std::to_string(session_.nranks()) + " ranks.");
     }
-    if (options_.root >= session_.nranks()) {
-      throw BadCommand("-r " + std::to_string(options_.root) + " is not one of " +
-                       std::to_string(session_.nranks()) + " ranks.");
-    }
-    if (collective_.only_ranks > 0 && (session_.nranks() != collective_.only_ranks ||
-                                       options_.ranks_per_thread > 1 || options_.aggregate > 1)) {
-      throw BadCommand(
-          std::string(collective_.name) + " is for " + std::to_string(collective_.only_ranks) +
-          " ranks, without -g and -m; there are " + std::to_string(session_.nranks()) + " ranks.");
-    }
+    require_ranks(collective_, options_, session_.nranks());
     job_ = {launcher_name(), session_.everyone(thread_), session_.topology()};
     const RankInfo& self = job_.ranks[static_cast<std::size_t>(session_.ranks().front().rank)];
     if (options_.together &&
@@ -331,6 +337,7 @@ int run_program(const Collective& collective, int argc, const char* const* argv)
   }
   if (launcher_name() == nullptr) { // under a launcher, the first rank does so
     try {
+      require_ranks(collective, options, options.ranks);
       require_outputs(options, count_curves(collective, options, options.ranks));
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());

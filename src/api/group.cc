@@ -173,9 +173,9 @@ void Group::run_jobs(std::vector<Job> jobs, const Status& refused, Status& pendi
     }
   }
   std::vector<Status> outcomes(queues.size());
-  const auto run = [&](std::size_t i) noexcept {
+  const auto run = [&](std::size_t i, const Status& why_not) noexcept {
     for (const Job& job : queues[i]) {
-      Status outcome = without_exceptions([&] { return job.run(refused); });
+      Status outcome = without_exceptions([&] { return job.run(why_not); });
       if (outcomes[i].ok() || outcomes[i].code() == Code::kInProgress) {
         outcomes[i] = std::move(outcome);
       }
@@ -183,10 +183,10 @@ void Group::run_jobs(std::vector<Job> jobs, const Status& refused, Status& pendi
   };
   Threads threads(queues.size());
   for (std::size_t i = 1; i < queues.size(); ++i) {
-    Status started = threads.start("whorl-create", [&run, i] { run(i); });
-    if (!started.ok()) outcomes[i] = std::move(started);
+    const Status started = threads.start("whorl-create", [&, i] { run(i, refused); });
+    if (!started.ok()) run(i, refused.ok() ? started : refused); // tells the others
   }
-  if (!queues.empty()) run(0);
+  if (!queues.empty()) run(0, refused);
   threads.join();
   for (const Status& outcome : outcomes) {
     if (outcome.code() == Code::kInProgress) {

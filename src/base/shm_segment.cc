@@ -47,6 +47,11 @@ Status ShmSegment::map(std::size_t size, int protection) {
   void* address = nullptr;
   const int error =
       sys().mmap(nullptr, size, protection, MAP_SHARED | MAP_NORESERVE, fd_.get(), 0, &address);
+  if (error == -ENOMEM) {
+    const Status status = failed("map", size, error);
+    return Status::error(status.code(),
+                         status.message() + "; raise the limit on addresses (ulimit -v)");
+  }
   if (error < 0) return failed("map", size, error);
   data_ = static_cast<std::byte*>(address);
   size_ = size;

@@ -245,8 +245,9 @@ Status Communicator::time_out_error() const {
   }
   return Status::error(
       Code::kRemoteError,
-      fmt::format("no progress within the timeout of {}. {}. {}; if it needs longer, raise "
-                  "WHORL_TIMEOUT_MS, timeoutMs or what whorlCommSetTimeout() was given{}",
+      fmt::format("no progress within the timeout of {}. {}. {}; if it needs longer, raise the "
+                  "timeout (timeout= of the packages for Python and PyTorch, otherwise "
+                  "WHORL_TIMEOUT_MS, timeoutMs or whorlCommSetTimeout()){}",
                   seconds(timeout_ns_), engine_->waiting(), why, states_of_others()));
 }
 

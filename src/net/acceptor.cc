@@ -51,6 +51,9 @@ Status Acceptor::accept_from(std::size_t listener) {
   for (int i = 0; i < 256 && listener < listeners_.size(); ++i) {
     Fd socket(sys().accept(listeners_[listener]));
     if (socket.get() == -EMFILE || socket.get() == -ENFILE) {
+      // The kernel takes a descriptor before it looks whether a connection waits.
+      pollfd waiting{listeners_[listener], POLLIN, 0};
+      if (sys().poll({&waiting, 1}, 0) == 0) return {};
       if (make_room()) continue;
       constexpr std::uint64_t kPauseNs = 1'000'000'000;
       resume_ns_ = sys().now_ns() + kPauseNs;

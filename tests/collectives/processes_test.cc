@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@
 namespace whorl::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using testing::Mode;
@@ -337,6 +340,24 @@ TEST(Processes, AForkedChildIsRefused) {
             "");
 }
 
+TEST(Processes, SayWhatToDoWhereAHeapCannotBeMapped) {
+  FailingSystem system;
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
+    const ScopedSystem scope(&system);
+    whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", "shm"}});
+    constexpr std::size_t kBytes = 1 << 20;
+    void* memory = nullptr;
+    ASSERT_EQ(failure(whorlMemAlloc(&memory, kBytes)), "");
+    if (context.rank == 1) system.fail("mmap", ENOMEM);
+    EXPECT_NE(whorlBroadcast(memory, memory, kBytes, whorlUint8, 0, comm, nullptr), whorlSuccess);
+    EXPECT_THAT(whorlGetLastError(comm),
+                AllOf(HasSubstr("rank 1 cannot map"), HasSubstr("of the heap of rank 0"),
+                      HasSubstr("(ulimit -v), or set WHORL_ZERO_COPY=0 on all ranks")));
+    EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
 /// Scope in which this process cannot start a thread: no address space has room for its stack.
 class NoThreads {
  public:
@@ -409,6 +430,48 @@ void expect_missing_thread_to_be_told(std::size_t communicators) {
 
 TEST(Processes, EndTheCommunicatorWithoutAThread) { expect_missing_thread_to_be_told(1); }
 TEST(Processes, EndTheCommunicatorsOfAGroupWithoutAThread) { expect_missing_thread_to_be_told(2); }
+
+/// Lets rank 1 have no thread for the second creation of a group, of which another call may be
+/// refused, or for one without a group that does not block.
+void expect_missing_creator_to_be_told(bool grouped, bool refused) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
+    const std::array<whorlUniqueId, 2> ids{shared_id(context), shared_id(context)};
+    std::array<whorlComm_t, 2> comms{};
+    whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+    config.timeoutMs = 15'000;
+    std::optional<NoThreads> scope;
+    if (context.rank == 1) scope.emplace();
+    const auto start = std::chrono::steady_clock::now();
+    if (grouped) {
+      EXPECT_EQ(whorlGroupStart(), whorlSuccess);
+      for (std::size_t i = 0; i < 2; ++i) {
+        whorlCommInitRankConfig(&comms[i], 2, ids[i], context.rank, &config);
+      }
+      if (refused && context.rank == 1) static_cast<void>(whorlBarrier(nullptr, nullptr));
+      EXPECT_NE(whorlGroupEnd(), whorlSuccess);
+    } else {
+      config.blocking = context.rank == 0 ? 1 : 0;
+      EXPECT_EQ(whorlCommInitRankConfig(&comms[1], 2, ids[1], context.rank, &config),
+                whorlSystemError);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+    EXPECT_THAT(whorlGetLastError(nullptr), HasSubstr(refused ? "whorlBarrier: comm is NULL"
+                                                              : "start the thread whorl-create"));
+    EXPECT_EQ(comms[1], nullptr);
+    EXPECT_EQ(comms[0] != nullptr, grouped && !refused);
+    context.barrier(); // the roots live in rank 0
+    if (comms[0] != nullptr) {
+      EXPECT_EQ(whorlCommAbort(comms[0]), whorlSuccess);
+    }
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+TEST(Processes, TellThatAGroupHasNoThreadForACreation) {
+  expect_missing_creator_to_be_told(true, false);
+  expect_missing_creator_to_be_told(true, true);
+}
+TEST(Processes, TellThatACreationHasNoThread) { expect_missing_creator_to_be_told(false, false); }
 
 } // namespace
 } // namespace whorl::test

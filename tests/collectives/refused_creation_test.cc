@@ -139,14 +139,19 @@ TEST(RefusedCreation, ById) {
       });
 }
 
+/// Returns the process of rank 0.
+pid_t first_process(RankContext& context) {
+  pid_t process = ::getpid();
+  const auto all = context.allgather(std::as_bytes(std::span(&process, 1)));
+  std::memcpy(&process, all[0].data(), sizeof process);
+  return process;
+}
+
 /// The process with the root may not run for a while: on a busy machine, or where it is moved.
 TEST(RefusedCreationFull, WhileTheRootDoesNotRun) {
   const auto outcomes = run_ranks(kRanks, Mode::kProcesses, [](RankContext& context) {
     const whorlUniqueId id = shared_id(context);
-    const pid_t self = ::getpid();
-    const auto pids = context.allgather(std::as_bytes(std::span(&self, 1)));
-    pid_t root = 0;
-    std::memcpy(&root, pids[0].data(), sizeof root);
+    const pid_t root = first_process(context);
     auto& state = *reinterpret_cast<std::atomic<int>*>(context.shared());
     const auto reach = [&](int wanted) {
       while (state.load() < wanted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -280,6 +285,48 @@ TEST(RefusedCreation, OfAGrowth) {
           ASSERT_EQ(failure(whorlCommInitRank(&parent, 3, id, context.rank)), "");
         }
       });
+}
+
+/// A rank of the communicator revokes it before any has reached the root, in the rank that joins.
+TEST(RefusedCreationFull, OfAGrowthThatIsRevokedWhileTheRootDoesNotRun) {
+  const auto outcomes = run_ranks(3, Mode::kProcesses, [](RankContext& context) {
+    const whorlUniqueId first = shared_id(context), second = shared_id(context);
+    const pid_t root = first_process(context);
+    auto& stopped = *reinterpret_cast<std::atomic<bool>*>(context.shared());
+    const bool joins = context.rank == 0;
+    whorlComm_t comm = nullptr, grown = nullptr;
+    if (!joins) {
+      ASSERT_EQ(failure(whorlCommInitRank(&comm, 2, first, context.rank - 1)), "");
+    }
+    context.barrier();
+    std::thread revoking;
+    if (context.rank == 1) {
+      EXPECT_EQ(::kill(root, SIGSTOP), 0);
+      stopped = true;
+      revoking = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300)); // the others connect
+        EXPECT_EQ(whorlCommRevoke(comm, WHORL_REVOKE_DEFAULT), whorlSuccess);
+        std::this_thread::sleep_for(std::chrono::milliseconds(300)); // all hear of it
+        EXPECT_EQ(::kill(root, SIGCONT), 0);
+      });
+    }
+    while (!stopped.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+    config.timeoutMs = 15'000;
+    const auto start = Clock::now();
+    EXPECT_EQ(whorlCommGrow(comm, 3, context.rank == 2 ? nullptr : &second, joins ? 2 : -1, &grown,
+                            &config),
+              whorlRemoteError);
+    EXPECT_LT(Clock::now() - start, kSoon);
+    EXPECT_THAT(whorlGetLastError(nullptr),
+                AllOf(HasSubstr("rank 0 "), HasSubstr("has called whorlCommRevoke")));
+    if (revoking.joinable()) revoking.join();
+    context.barrier(); // the root lives in rank 0
+    if (!joins) {
+      EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+    }
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
 }
 
 /// Store in the memory that the ranks of a run share, for one value.

@@ -6,14 +6,12 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <random>
 #include <string>
 #include <thread>
 
-#include "tests/support/failing_system.h"
 #include "tests/support/process_world.h"
 
 namespace whorl::test {
@@ -127,26 +125,6 @@ void die_at_random(int runs) {
       expect_clear_end(transport, run % 2, static_cast<int>(random() % kMaxDelayUs), run % 4 < 2);
     }
   });
-}
-
-/// Tests the error where nobody sees a second death: pidfds are forbidden, the lowest rank is dead.
-TEST(ShrinkDeathsFull, AskForAListWherePidfdsAreForbidden) {
-  FailingSystem system;
-  const auto outcomes = run_ranks(4, Mode::kProcesses, [&](RankContext& context) {
-    const ScopedSystem scope(&system);
-    system.fail("pidfd_open", EPERM);
-    whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", "shm"}});
-    ASSERT_NE(comm, nullptr);
-    if (context.rank % 2 == 0) context.die();
-    EXPECT_EQ(whorlBarrier(comm, nullptr), whorlRemoteError);
-    EXPECT_EQ(whorlCommSetTimeout(comm, 1000), whorlSuccess);
-    whorlComm_t rest = nullptr;
-    EXPECT_THAT(failure(whorlCommShrink(comm, nullptr, 0, &rest, nullptr, WHORL_SHRINK_ABORT)),
-                HasSubstr("; if another rank has died, which this one may not see, pass the ranks "
-                          "to exclude"));
-    EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
-  });
-  for (const std::size_t rank : {1U, 3U}) EXPECT_EQ(outcomes[rank].failures, "") << rank;
 }
 
 TEST(ShrinkDeaths, EndClearlyAtAnyMoment) { die_at_random(12); }

@@ -1,10 +1,13 @@
 // Tests of going on without ranks: whorlCommShrink() and whorlCommRevoke().
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <functional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +18,7 @@
 namespace whorl::test {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::Mode;
 using testing::RankContext;
 
@@ -105,26 +109,46 @@ TEST_P(Shrink, FindsTheDead) {
   for (const int rank : {1, 2, 3}) EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].killed);
 }
 
-/// There only the lowest rank sees the death, and tells the others.
-TEST(ShrinkInMemory, FindsTheDeadWherePidfdsAreForbidden) {
+/// Lets ranks of four die where pidfds are forbidden; the others call `go_on`.
+void without_pidfds(const std::set<int>& dead,
+                    const std::function<void(int rank, whorlComm_t comm)>& go_on) {
   FailingSystem system;
   const auto outcomes = run_ranks(4, Mode::kProcesses, [&](RankContext& context) {
     const ScopedSystem scope(&system);
     system.fail("pidfd_open", EPERM);
     whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", "shm"}});
     ASSERT_NE(comm, nullptr);
-    if (context.rank == 2) context.die();
+    if (dead.contains(context.rank)) context.die();
     EXPECT_EQ(whorlBarrier(comm, nullptr), whorlRemoteError);
+    go_on(context.rank, comm);
+    EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
+  });
+  for (int rank = 0; rank < 4; ++rank) {
+    const testing::RankOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(outcome.killed, dead.contains(rank)) << rank;
+    EXPECT_TRUE(outcome.killed || outcome.failures.empty()) << rank << ": " << outcome.failures;
+  }
+}
+
+/// There only the lowest rank sees the death, and tells the others.
+TEST(ShrinkInMemory, FindsTheDeadWherePidfdsAreForbidden) {
+  without_pidfds({2}, [](int rank, whorlComm_t comm) {
     whorlComm_t rest = nullptr;
     ASSERT_EQ(failure(whorlCommShrink(comm, nullptr, 0, &rest, nullptr, WHORL_SHRINK_ABORT)), "");
-    EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
-    expect_to_work(rest, context.rank == 3 ? 2 : context.rank, 3);
+    expect_to_work(rest, rank == 3 ? 2 : rank, 3);
     EXPECT_EQ(whorlCommDestroy(rest), whorlSuccess);
   });
-  EXPECT_TRUE(outcomes[2].killed);
-  for (const int rank : {0, 1, 3}) {
-    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].failures, "") << rank;
-  }
+}
+
+/// Nobody sees the death of rank 2.
+TEST(ShrinkInMemoryFull, AsksForAListWherePidfdsAreForbidden) {
+  without_pidfds({0, 2}, [](int, whorlComm_t comm) {
+    EXPECT_EQ(whorlCommSetTimeout(comm, 1000), whorlSuccess);
+    whorlComm_t rest = nullptr;
+    EXPECT_THAT(failure(whorlCommShrink(comm, nullptr, 0, &rest, nullptr, WHORL_SHRINK_ABORT)),
+                HasSubstr("; if another rank has died, which this one may not see, pass the ranks "
+                          "to exclude"));
+  });
 }
 
 /// A communicator that works stays, and can be shrunk several times.

@@ -115,6 +115,8 @@ std::vector<int> members_of(const Membership& membership, Belongs&& belongs) {
   }
   return members;
 }
+/// Returns the layout of the segment that `members` share.
+Result<SegmentLayout> layout_of(const Membership& membership, std::span<const int> members);
 /// Returns an error if a peer is no member: connect() was called for a rank that reach() excludes.
 Status check_members(const Membership& membership, std::span<const int> members,
                      std::span<const int> peers);

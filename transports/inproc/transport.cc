@@ -118,12 +118,7 @@ Status InprocTransport::connect(const Membership& membership, std::span<const in
   std::vector<int> members = members_of(membership, [&](const PeerInfo& info) {
     return info.host_key == self.host_key && info.process_key == self.process_key;
   });
-  const auto layout =
-      SegmentLayout::make({.ranks = static_cast<std::uint32_t>(members.size()),
-                           .channels = static_cast<std::uint32_t>(membership.channels),
-                           .slots = static_cast<std::uint32_t>(membership.slots),
-                           .slot_bytes = membership.slot_bytes,
-                           .long_laps = membership.smallest_budget() == 0});
+  const auto layout = layout_of(membership, members);
   if (!layout.ok()) return layout.status();
   const auto zero_copy = param_bool(Param::kZeroCopy);
   if (!zero_copy.ok()) return zero_copy.status();

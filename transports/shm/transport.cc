@@ -104,12 +104,7 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
            info.addresses[index].size == SocketAddress::kEncodedBytes;
   });
   plan.members = members;
-  const auto layout =
-      SegmentLayout::make({.ranks = static_cast<std::uint32_t>(members.size()),
-                           .channels = static_cast<std::uint32_t>(membership.channels),
-                           .slots = static_cast<std::uint32_t>(membership.slots),
-                           .slot_bytes = membership.slot_bytes,
-                           .long_laps = membership.smallest_budget() == 0});
+  const auto layout = layout_of(membership, members);
   if (!layout.ok()) return layout.status();
   const auto allowed = param_bool(Param::kZeroCopy);
   if (!allowed.ok()) return allowed.status();
@@ -193,8 +188,8 @@ std::byte* ShmTransport::resolve(int peer, const Descriptor& descriptor) noexcep
   if (data == nullptr) {
     fail_all(Status::error(
         Code::kSystemError,
-        fmt::format("rank {} cannot map {} bytes of the heap of {}; raise the limit of address "
-                    "space or set WHORL_ZERO_COPY=0",
+        fmt::format("rank {} cannot map {} bytes of the heap of {}; raise its limit on addresses "
+                    "(ulimit -v), or set WHORL_ZERO_COPY=0 on all ranks",
                     membership().rank, descriptor.bytes, membership().describe(peer))));
   }
   return data;

@@ -51,6 +51,9 @@ class UcxEndpoint final : public Endpoint {
                                      const Fingerprint& fingerprint) noexcept override;
   std::uint64_t released() noexcept override;
   bool flushed() noexcept override;
+  /// Whether the kernel has the credits that the peer waits for: UCX keeps a credit in its own
+  /// memory while the socket is full of what other transfers send. The peer's worker empties the
+  /// socket in any call, so no receive of the peer has to come first.
   bool acknowledged() noexcept override { return !owes_credit() && link_.flushed(); }
 
   bool expose_recv_buffer(std::uint64_t number, std::span<std::byte> destination,

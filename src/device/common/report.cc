@@ -75,8 +75,9 @@ Status error_of(std::span<const gpu::Report> reports, std::span<const std::strin
   return Status::error(
       Code::kRemoteError,
       fmt::format("no progress within the timeout of {:.1f} s. {}. The device of that rank may be "
-                  "busy with other work or out of order; if it needs longer, raise "
-                  "WHORL_TIMEOUT_MS, timeoutMs or what whorlCommSetTimeout() was given",
+                  "busy with other work or out of order; if it needs longer, raise the "
+                  "timeout (timeout= of the packages for Python and PyTorch, otherwise "
+                  "WHORL_TIMEOUT_MS, timeoutMs or whorlCommSetTimeout())",
                   static_cast<double>(expired->timeout_ns) * 1e-9,
                   describe_wait(rank, reports[rank], names)));
 }

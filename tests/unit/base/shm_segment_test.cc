@@ -36,6 +36,8 @@ TEST(ShmSegment, ReportsWhatTheKernelRefuses) {
     EXPECT_THAT(ShmSegment::create("test", 4096).status().message(), HasSubstr("Too many open"))
         << call;
   }
+  failing.fail("mmap", ENOMEM);
+  EXPECT_THAT(ShmSegment::create("test", 4096).status().message(), HasSubstr("(ulimit -v)"));
 }
 
 } // namespace

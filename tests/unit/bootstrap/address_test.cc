@@ -42,7 +42,7 @@ class SecretFile : public testing::Test {
   }
   void TearDown() override { ::unlink(path_.c_str()); }
   Status try_it() {
-    const ScopedEnvironment variable("WHORL_SECRET_FILE", path_);
+    const ScopedEnv variable{{"WHORL_SECRET_FILE", path_}};
     const ReservedPort reserved;
     const Result<Rendezvous> out =
         meet_by_address("127.0.0.1:" + reserved.text(), attendant(0, 1, 10));
@@ -55,7 +55,7 @@ TEST_F(SecretFile, OpensAMeeting) {
   write("a secret of more than 16 bytes\n", 0600);
   const ReservedPort reserved;
   const std::string address = "127.0.0.1:" + reserved.text();
-  const ScopedEnvironment variable("WHORL_SECRET_FILE", path_);
+  const ScopedEnv variable{{"WHORL_SECRET_FILE", path_}};
   meet(2, [&](int rank) { return meet_by_address(address, attendant(rank, 2)); });
 }
 
@@ -66,7 +66,7 @@ TEST_F(SecretFile, KeepsOthersOut) {
   CommError comm_error;
   std::thread rank0;
   {
-    const ScopedEnvironment variable("WHORL_SECRET_FILE", path_);
+    const ScopedEnv variable{{"WHORL_SECRET_FILE", path_}};
     rank0 = std::thread([&] {
       Attendant self = attendant(0, 2);
       self.comm_error = &comm_error;
@@ -252,7 +252,7 @@ TEST(MeetByAddress, OnLoopbackNoPortIsOpened) {
 
 TEST_F(SecretFile, OnlyTheAddressThatIsNamedIsOpened) {
   write("a secret of more than 16 bytes", 0600);
-  const ScopedEnvironment variable("WHORL_SECRET_FILE", path_);
+  const ScopedEnv variable{{"WHORL_SECRET_FILE", path_}};
   const ReservedPort reserved;
   const auto own = own_addresses(reserved.address().port());
   if (own.front().is_loopback()) GTEST_SKIP() << "this host has no address but loopback";

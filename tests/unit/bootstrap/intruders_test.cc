@@ -80,7 +80,7 @@ TEST_F(OtherUser, IsTurnedAwayByTheRoot) {
 
 TEST_F(OtherUser, JoinsWhereThatIsAllowed) {
   Other other(joining(true), kNobody);
-  const ScopedEnvironment insecure("WHORL_INSECURE", "1");
+  const ScopedEnv insecure{{"WHORL_INSECURE", "1"}};
   CommError comm_error;
   std::thread first = rank0(&comm_error);
   EXPECT_EQ("has joined", other.run());

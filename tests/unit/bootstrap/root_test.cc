@@ -163,6 +163,23 @@ TEST(Bootstrap, ARootWithoutDescriptorsIsBlamedAndNotTheId) {
   }
 }
 
+/// System whose process has just enough descriptors for the connections that come: the kernel finds
+/// none left before it finds that no connection waits.
+class FilledSystem final : public System {
+ public:
+  int accept(int fd) noexcept override {
+    pollfd waiting{fd, POLLIN, 0};
+    return System::poll({&waiting, 1}, 0) > 0 ? System::accept(fd) : -EMFILE;
+  }
+};
+
+TEST(Bootstrap, TheLastDescriptorOfTheRootIsForARank) {
+  const ScopedSystem scope(&lasting<FilledSystem>());
+  const Result<UniqueId> id = start_root(RootScope::kThisHost);
+  ASSERT_TRUE(id.ok());
+  meet(2, [&](int rank) { return meet_by_id(*id, attendant(rank, 2, 10)); });
+}
+
 TEST(Bootstrap, TwoProcessesWithOneRankAreAnErrorForAll) {
   const UniqueId id = loopback_root();
   in_threads(3, [&](int i) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <atomic>
 #include <chrono>
@@ -15,22 +14,13 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/root.h"
 #include "net/listener.h"
+#include "tests/support/scoped_env.h"
 
 /// Helpers of the tests of the rendezvous.
 namespace whorl {
 
+using test::ScopedEnv;
 using Clock = std::chrono::steady_clock;
-
-class ScopedEnvironment {
- public:
-  ScopedEnvironment(const char* name, const std::string& value) : name_(name) {
-    ::setenv(name, value.c_str(), 1);
-  }
-  ~ScopedEnvironment() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 /// Returns a system that outlives the program, because the thread of an earlier root may
 /// still use it after a test.

@@ -11,10 +11,12 @@
 #include <string>
 
 #include "base/system.h"
+#include "tests/support/scoped_env.h"
 
 namespace whorl {
 namespace {
 
+using test::ScopedEnv;
 using ::testing::HasSubstr;
 
 /// System whose calling thread may use the processing units of one word.
@@ -31,27 +33,13 @@ class BoundTo final : public System {
   std::uint64_t cpus_;
 };
 
-/// Variable of the environment, for the lifetime of the object.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
-
 std::string source(const char* file) {
   const char* const root = std::getenv("WHORL_SOURCE_ROOT");
   return std::string(root == nullptr ? "." : root) + "/" + file;
 }
 
 TEST(Place, IsInTheMachineThatAFileDescribes) {
-  const Variable file("WHORL_TOPO_FILE", source("docs/two_gpus.xml"));
+  const ScopedEnv file{{"WHORL_TOPO_FILE", source("docs/two_gpus.xml")}};
   BoundTo bound(std::uint64_t{1} << 20U);
   const ScopedSystem scope(&bound);
   const auto place = describe_place();
@@ -63,7 +51,7 @@ TEST(Place, IsInTheMachineThatAFileDescribes) {
 }
 
 TEST(Place, IsUnknownInAFileWithoutTheProcessors) {
-  const Variable file("WHORL_TOPO_FILE", source("docs/two_gpus.xml"));
+  const ScopedEnv file{{"WHORL_TOPO_FILE", source("docs/two_gpus.xml")}};
   BoundTo bound(std::uint64_t{1} << 60U);
   const ScopedSystem scope(&bound);
   const auto place = describe_place();
@@ -74,14 +62,14 @@ TEST(Place, IsUnknownInAFileWithoutTheProcessors) {
 }
 
 TEST(Place, AWrongFileIsAnErrorThatNamesTheVariable) {
-  const Variable file("WHORL_TOPO_FILE", "/nonexistent.xml");
+  const ScopedEnv file{{"WHORL_TOPO_FILE", "/nonexistent.xml"}};
   const auto place = describe_place();
   ASSERT_FALSE(place.ok());
   EXPECT_THAT(place.status().message(), HasSubstr("WHORL_TOPO_FILE: /nonexistent.xml"));
 }
 
 TEST(Place, AWrongFileOfNcclIsLeftOutWithAWarning) {
-  const Variable file("NCCL_TOPO_FILE", "/nonexistent.xml");
+  const ScopedEnv file{{"NCCL_TOPO_FILE", "/nonexistent.xml"}};
   ::testing::internal::CaptureStderr();
   const auto place = describe_place();
   const std::string logged = ::testing::internal::GetCapturedStderr();
@@ -90,7 +78,7 @@ TEST(Place, AWrongFileOfNcclIsLeftOutWithAWarning) {
 }
 
 TEST(Switches, AreThoseOfTheFileOfTheNetwork) {
-  const Variable file("WHORL_FABRIC_FILE", source("tests/fixtures/ibnetdiscover.txt"));
+  const ScopedEnv file{{"WHORL_FABRIC_FILE", source("tests/fixtures/ibnetdiscover.txt")}};
   const auto of = [](const char* host) {
     RankPlace place;
     const Status status = enter_switches(host, place);
@@ -110,7 +98,7 @@ TEST(Switches, AreThoseOfTheFileOfTheNetwork) {
 }
 
 TEST(Switches, AWrongFileIsAnErrorThatNamesTheVariable) {
-  const Variable file("WHORL_FABRIC_FILE", "/nonexistent.conf");
+  const ScopedEnv file{{"WHORL_FABRIC_FILE", "/nonexistent.conf"}};
   RankPlace place;
   EXPECT_THAT(enter_switches("node01", place).message(),
               HasSubstr("WHORL_FABRIC_FILE: /nonexistent.conf"));

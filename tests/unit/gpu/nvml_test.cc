@@ -3,17 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "gpu/driver_diagnostics.h"
 #include "gpu/nvml.h"
+#include "tests/support/scoped_env.h"
 #include "topology/nvlink.h"
 
 namespace whorl::gpu {
 namespace {
 
+using test::ScopedEnv;
 using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
@@ -23,21 +24,6 @@ using testing::IsEmpty;
 using testing::Not;
 
 constexpr const char* kPretended = FAKE_NVML;
-
-/// Environment of the pretended library for one test.
-class Environment {
- public:
-  void set(const char* name, const char* value) {
-    names_.push_back(name);
-    setenv(name, value, 1);
-  }
-  ~Environment() {
-    for (const char* const name : names_) unsetenv(name);
-  }
-
- private:
-  std::vector<const char*> names_;
-};
 
 TEST(Nvml, SaysThatThereIsNoLibrary) {
   const Nvml nvml("libno-such-thing.so.1");
@@ -52,8 +38,7 @@ TEST(Nvml, SaysThatALibraryLacksFunctions) {
 }
 
 TEST(Nvml, SaysWhyItCannotBeInitialised) {
-  Environment environment;
-  environment.set("FAKE_NVML_INIT", "18");
+  const ScopedEnv environment{{"FAKE_NVML_INIT", "18"}};
   const Nvml nvml(kPretended);
   EXPECT_EQ(nvml.state(), Nvml::State::kFailed);
   EXPECT_EQ(nvml.code(), NVML_ERROR_LIB_RM_VERSION_MISMATCH);
@@ -61,9 +46,7 @@ TEST(Nvml, SaysWhyItCannotBeInitialised) {
 }
 
 TEST(Nvml, DescribesDevices) {
-  Environment environment;
-  environment.set("FAKE_CUDA_DEVICES", "2");
-  environment.set("FAKE_NVML_SLOWED", "0x24");
+  const ScopedEnv environment{{"FAKE_CUDA_DEVICES", "2"}, {"FAKE_NVML_SLOWED", "0x24"}};
   const Nvml nvml(kPretended);
   ASSERT_EQ(nvml.state(), Nvml::State::kReady);
   EXPECT_EQ(nvml.driver_version(), "pretended");
@@ -88,9 +71,7 @@ TEST(Nvml, NamesWhatSlowsTheClocks) {
 }
 
 TEST(Links, BetweenTwoDevices) {
-  Environment environment;
-  environment.set("FAKE_CUDA_DEVICES", "2");
-  environment.set("FAKE_NVML_LINKS", "3");
+  const ScopedEnv environment{{"FAKE_CUDA_DEVICES", "2"}, {"FAKE_NVML_LINKS", "3"}};
   const Nvml nvml(kPretended);
   const DeviceLinks found = find_links(nvml);
   EXPECT_THAT(found.bus_ids, ElementsAre("00000000:1b:00.0", "00000000:2b:00.0"));
@@ -107,9 +88,7 @@ TEST(Links, BetweenTwoDevices) {
 }
 
 TEST(Links, OfThreeDevicesAreCountedByPair) {
-  Environment environment;
-  environment.set("FAKE_CUDA_DEVICES", "3");
-  environment.set("FAKE_NVML_LINKS", "2");
+  const ScopedEnv environment{{"FAKE_CUDA_DEVICES", "3"}, {"FAKE_NVML_LINKS", "2"}};
   const DeviceLinks found = find_links(Nvml(kPretended));
   EXPECT_EQ(found.links[1].size(), 4U);
   EXPECT_EQ(found.pairs.size(), 6U);
@@ -117,10 +96,8 @@ TEST(Links, OfThreeDevicesAreCountedByPair) {
 }
 
 TEST(Links, ToASwitchReachAllDevices) {
-  Environment environment;
-  environment.set("FAKE_CUDA_DEVICES", "4");
-  environment.set("FAKE_NVML_LINKS", "18");
-  environment.set("FAKE_NVML_SWITCH", "1");
+  const ScopedEnv environment{
+      {"FAKE_CUDA_DEVICES", "4"}, {"FAKE_NVML_LINKS", "18"}, {"FAKE_NVML_SWITCH", "1"}};
   const DeviceLinks found = find_links(Nvml(kPretended));
   ASSERT_EQ(found.links.size(), 4U);
   EXPECT_EQ(found.links[3].size(), 18U);
@@ -130,8 +107,7 @@ TEST(Links, ToASwitchReachAllDevices) {
 }
 
 TEST(Links, OfDevicesWithoutNvlink) {
-  Environment environment;
-  environment.set("FAKE_CUDA_DEVICES", "2");
+  const ScopedEnv environment{{"FAKE_CUDA_DEVICES", "2"}};
   const DeviceLinks found = find_links(Nvml(kPretended));
   EXPECT_THAT(found.links, Each(IsEmpty()));
   EXPECT_THAT(found.pairs,
@@ -219,8 +195,7 @@ TEST(Trouble, AGpuWithoutTheLibrary) {
 }
 
 TEST(Trouble, TheLibrariesAreOfAnotherVersion) {
-  Environment environment;
-  environment.set("FAKE_NVML_INIT", "18");
+  const ScopedEnv environment{{"FAKE_NVML_INIT", "18"}};
   const Nvml nvml(kPretended);
   DriverSetup setup = good_setup();
   setup.nvml = nvml.state();

@@ -265,8 +265,10 @@ class Sweeps(Programs):
 
 class Refusals(Programs):
     def test_bad_flags_are_one_sentence_and_status_2(self):
-        for flags in (["-b", "foo"], ["--frobnicate"], ["--ranks", "3", "-t", "2"], ["-r", "9", "--ranks", "2"]):
-            result = run([program("all_reduce")] + flags)
+        for name, *flags in (["all_reduce", "-b", "foo"], ["all_reduce", "--frobnicate"],
+                             ["all_reduce", "--ranks", "3", "-t", "2"], ["broadcast", "-r", "2", "--ranks", "2"],
+                             ["broadcast", "-r", "1000"], ["latency", "--ranks", "3"], ["latency", "-g", "2"]):
+            result = run([program(name)] + flags)
             self.assertEqual(result.returncode, 2)
             self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
             self.assertEqual(result.stdout, "")
@@ -289,7 +291,7 @@ class Refusals(Programs):
             new, old = pathlib.Path(folder, "new.json"), pathlib.Path(folder, "old.json")
             old.write_text("kept", encoding="utf-8")
             for path in (new, old):
-                done = run([program("latency"), "--ranks", "3", "-J", str(path)])
+                done = run([program("all_reduce"), "--ranks", "2", "-b", "100000G", "-e", "100000G", "-J", str(path)])
                 self.assertEqual(done.returncode, 1, done.stderr)
             self.assertFalse(new.exists())
             self.assertEqual(old.read_text(encoding="utf-8"), "kept")

@@ -5,10 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "base/system.h"
 #include "tests/support/fake_verbs/fabric.h"
+#include "tests/support/scoped_env.h"
 
 namespace whorl {
 namespace {
@@ -182,22 +181,17 @@ TEST(PortFilter, ReadsListsAsNcclDoes) {
 }
 
 TEST(VerbsSettings, TakesNcclsNames) {
-  ::setenv("NCCL_IB_RETRY_CNT", "7", 1);
-  ::setenv("NCCL_IB_TC", "106", 1);
-  ::setenv("WHORL_IB_SL", "3", 1);
-  ::setenv("NCCL_IB_SL", "4", 1);
+  const test::ScopedEnv env{
+      {"NCCL_IB_RETRY_CNT", "7"}, {"NCCL_IB_TC", "106"}, {"WHORL_IB_SL", "3"}, {"NCCL_IB_SL", "4"}};
   const auto settings = VerbsSettings::from_environment();
   ASSERT_TRUE(settings.ok());
   EXPECT_EQ(settings->retry_count, 6) << "7 is for ever";
   EXPECT_EQ(settings->traffic_class, 106);
   EXPECT_EQ(settings->service_level, 3);
-  ::setenv("NCCL_IB_TC", "1000", 1);
+  const test::ScopedEnv wrong{{"NCCL_IB_TC", "1000"}};
   const auto bad = VerbsSettings::from_environment();
   ASSERT_FALSE(bad.ok());
   EXPECT_THAT(bad.status().message(), HasSubstr("NCCL_IB_TC=\"1000\""));
-  for (const char* const name : {"NCCL_IB_RETRY_CNT", "NCCL_IB_TC", "WHORL_IB_SL", "NCCL_IB_SL"}) {
-    ::unsetenv(name);
-  }
 }
 
 } // namespace

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 
+#include "tests/support/scoped_env.h"
 #include "tests/unit/transports/verbs_transports.h"
 
 namespace whorl::testing {
@@ -39,10 +39,7 @@ PortAddress port_at(Fabric kind, std::uint8_t subnet, std::uint16_t rate, bool n
 class VerbsVirtualFunctions : public VerbsTransportTest,
                               public ::testing::WithParamInterface<bool> {
  protected:
-  VerbsVirtualFunctions() : VerbsTransportTest({port("fake0", true), port("fake1", GetParam())}) {
-    ::setenv("WHORL_IB_RAILS", "1", 1);
-  }
-  ~VerbsVirtualFunctions() override { ::unsetenv("WHORL_IB_RAILS"); }
+  VerbsVirtualFunctions() : VerbsTransportTest({port("fake0", true), port("fake1", GetParam())}) {}
   static FakeFabric::Device port(const char* name, bool is_virtual) {
     return {.name = name,
             .link_layer = IBV_LINK_LAYER_INFINIBAND,
@@ -50,6 +47,7 @@ class VerbsVirtualFunctions : public VerbsTransportTest,
             .gids = {make_gid(0, IBV_GID_TYPE_IB, "fe80::2")},
             .port_flags = static_cast<std::uint8_t>(is_virtual ? IBV_QPF_GRH_REQUIRED : 0)};
   }
+  const test::ScopedEnv rails_{{"WHORL_IB_RAILS", "1"}};
 };
 
 TEST_P(VerbsVirtualFunctions, AreReachedWithGlobalHeaders) {
