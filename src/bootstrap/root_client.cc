@@ -281,13 +281,11 @@ std::unique_ptr<Oob> make_root_oob(const Attendant& self, StreamSocket socket) {
 }
 
 Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
-  const auto encrypts = param_bool(Param::kEncrypt);
-  if (!encrypts.ok()) return encrypts.status();
   MeshPlan plan;
+  WHORL_TRY(read_param(Param::kEncrypt, plan.encrypts));
   plan.rank = self.rank;
   plan.identity = &root.identity;
   plan.same_user = root.same_user;
-  plan.encrypts = *encrypts;
   plan.targets.push_back({static_cast<int>(bootstrap::kRootRank), SocketRole::kBootstrap, 0,
                           std::move(root.addresses)});
   const bool excused = self.excused();
