@@ -102,14 +102,6 @@ Status Engine::prepare(CachedCall& cached, const Request& request) {
   return prepare(meeting_, {});
 }
 
-/// Brings plan_bytes_ up to date after a start.
-void Engine::count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept {
-  const std::size_t bytes = execution.memory_bytes();
-  if (bytes == counted_bytes) return;
-  plan_bytes_.fetch_add(bytes - counted_bytes, std::memory_order_relaxed); // modulo 2^64
-  counted_bytes = bytes;
-}
-
 /// Begins the records of the current collective.
 void Engine::record_begin() noexcept {
   unrecorded_ = !is_timed(current_->bytes);
@@ -195,7 +187,7 @@ Status Engine::start_collective(const Request& request) {
     copied_to_ = std::exchange(binding.output, scratch_.data() + cached.result_at);
   }
   cached.execution.bind(binding, endpoints_);
-  count_execution(cached.execution, cached.counted_bytes);
+  count_memory(cached.execution.grown());
   begin(cached);
   return {};
 }
@@ -217,7 +209,7 @@ void Engine::meet() {
                            .kernels = meeting_.kernels,
                            .fingerprint = fingerprint_},
                           endpoints_);
-  count_execution(meeting_.execution, meeting_.counted_bytes);
+  count_memory(meeting_.execution.grown());
   meeting_.execution.begin();
 }
 
