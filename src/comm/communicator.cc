@@ -42,7 +42,7 @@ Communicator::Communicator(Setup setup)
                                        .algorithms = algorithms_for(setup_.shape, setup_.options),
                                        .verify = setup_.verify})),
       tasks_(std::make_shared<TaskQueue>(static_cast<TaskRunner&>(*this), setup_.patience_ns)) {
-  prepare_device(membership().ranks_in_process_of(rank()));
+  prepare_device(membership().ranks_sharing(&PeerInfo::process_key, rank()));
   engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
                                                     .shape = setup_.shape,
                                                     .selector = setup_.selector,

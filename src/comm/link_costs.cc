@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -93,9 +92,7 @@ double slowest_exit(const Membership& members, Scope scope) {
 /// Returns ranks per core on the machine with most ranks; assumes that all machines have as many
 /// cores as this one.
 double ranks_per_core(const Membership& members) {
-  std::map<std::uint64_t, int> ranks;
-  int most = 1;
-  for (const PeerInfo& info : members.peers) most = std::max(most, ++ranks[info.machine_key]);
+  const int most = members.most_ranks_sharing(&PeerInfo::machine_key);
   const auto cores = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
   return std::max(1.0, static_cast<double>(most) / static_cast<double>(cores));
 }
@@ -133,11 +130,7 @@ Result<CostFile> read_cost_file() {
 Result<Choice> choose_by(const Setup& setup, const std::vector<ProbeResult>& probes) {
   const auto file = read_cost_file();
   if (!file.ok()) return file.status();
-  std::map<std::uint64_t, int> ranks; // of each host
-  int senders = 1;
-  for (const PeerInfo& info : setup.membership->peers) {
-    senders = std::max(senders, ++ranks[info.host_key]);
-  }
+  const int senders = setup.membership->most_ranks_sharing(&PeerInfo::host_key);
   LinkCosts costs = merge(setup.links, probes, senders);
   for (Level& level : costs.levels) file->apply(level);
   return choose(setup.shape, costs, setup.options);

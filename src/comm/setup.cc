@@ -43,14 +43,6 @@ class Stopwatch {
   std::string laps_;
 };
 
-/// Returns the number of ranks on this rank's machine, which share its last-level caches.
-int ranks_on_this_machine(const Membership& members) {
-  const std::uint64_t self = members.peers[static_cast<std::size_t>(members.rank)].machine_key;
-  return static_cast<int>(
-      std::count_if(members.peers.begin(), members.peers.end(),
-                    [self](const PeerInfo& info) { return info.machine_key == self; }));
-}
-
 /// Returns the policy by which operations and the measurement of links wait.
 WaitPolicy wait_policy(const Setup& setup, double ranks_per_core) {
   WaitPolicy policy{.timeout_ns = setup.options.timeout_ns};
@@ -131,17 +123,16 @@ std::size_t Setup::nontemporal_bytes() const {
   if (options.nontemporal_bytes) return *options.nontemporal_bytes;
   constexpr std::size_t kUnknownCache = 32 << 20;
   const std::size_t known = sys().total_cache_bytes();
-  const auto ranks = static_cast<std::size_t>(ranks_on_this_machine(*membership));
+  const auto ranks = static_cast<std::size_t>( // which share the last-level caches
+      membership->ranks_sharing(&PeerInfo::machine_key, membership->rank));
   // Inputs and outputs that just fit are quicker in the cache.
   return (known > 0 ? known : kUnknownCache) / (2 * ranks) + 1;
 }
 
 bool Setup::divides_one_way() const noexcept {
   constexpr std::size_t kSlotOfMemory = 64 * 1024; // over TCP they are larger
-  const std::vector<PeerInfo>& peers = membership->peers;
   return links.ranks_per_core <= 1 && membership->slot_bytes <= kSlotOfMemory &&
-         std::all_of(peers.begin(), peers.end(),
-                     [&](const PeerInfo& info) { return info.host_key == peers[0].host_key; });
+         membership->on_one_host();
 }
 
 std::string_view Setup::transport_name(int peer) const noexcept {
