@@ -36,11 +36,11 @@ Communicator::Communicator(Setup setup)
       device_watch_{.comm_error = setup_.comm_error.get(),
                     .look_at_peers = [this] { look_at_peers(); },
                     .fail = [this](Status why) { abort(std::move(why)); }},
-      device_group_(join_device_group(*setup_.membership, setup_.board(), setup_.fd_channel(),
-                                      device_watch_,
+      device_group_(join_device_group(*setup_.membership, setup_.node->board(),
+                                      setup_.node->fd_channel(), device_watch_,
                                       {.shape = setup_.shape,
                                        .algorithms = algorithms_for(setup_.shape, setup_.options),
-                                       .verify = setup_.verify})),
+                                       .verify = setup_.options.verify})),
       tasks_(std::make_shared<TaskQueue>(static_cast<TaskRunner&>(*this), setup_.patience_ns)) {
   prepare_device(membership().ranks_sharing(&PeerInfo::process_key, rank()));
   engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
@@ -48,7 +48,7 @@ Communicator::Communicator(Setup setup)
                                                     .selector = setup_.selector,
                                                     .nontemporal_bytes = setup_.nontemporal_bytes(),
                                                     .divides_one_way = setup_.divides_one_way(),
-                                                    .verify = setup_.verify,
+                                                    .verify = setup_.options.verify,
                                                     .devices = devices_possible(),
                                                     .trace = setup_.trace.get(),
                                                     .observer = setup_.profiler.get(),

@@ -126,7 +126,7 @@ class Communicator final : private TaskRunner {
   /// Returns the present figures. May be called by any thread.
   Memory memory() const noexcept;
   /// Returns the smallest memory budget of all ranks; 0: no limit.
-  std::uint64_t memory_budget() const noexcept { return setup_.memory_budget; }
+  std::uint64_t memory_budget() const noexcept { return membership().smallest_budget(); }
 
   /// Derives the identity of the next communicator that is made out of this one: alike on all ranks
   /// with the same `color`, different each time.

@@ -110,7 +110,6 @@ void adopt(Setup& setup, const Decisions& decided) {
   setup.membership->slot_bytes = decided.memory.slot_bytes;
   setup.membership->channels = static_cast<int>(decided.memory.channels);
   setup.workspace_bytes = decided.memory.workspace_bytes;
-  setup.memory_budget = setup.membership->smallest_budget();
   setup.shape = *shape_of(decided, *setup.membership);
   setup.selector = decided.selector;
   setup.links = decided.links;
@@ -281,7 +280,6 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   phases.report(setup);
 
   drop_closed_transports(setup);
-  setup.verify = options.verify;
   setup.recorder->ready();
   return setup;
 }
