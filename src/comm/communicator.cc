@@ -15,19 +15,6 @@
 #include "net/secret.h"
 
 namespace whorl {
-namespace {
-
-/// Checks whether a peer has died or failed, or a kernel has given up, for a rank that has waited
-/// so long. Called by one thread at a time.
-template <class Transports>
-void look(const Transports& transports, DeviceGroup* group, Communicator& communicator,
-          std::uint64_t waited_ns) {
-  for (const auto& transport : transports) transport->poll_failures(waited_ns);
-  if (group == nullptr || communicator.comm_error().is_set()) return;
-  if (Status failure = group->failure(); !failure.ok()) communicator.abort(std::move(failure));
-}
-
-} // namespace
 
 Communicator::Communicator(Setup setup)
     : setup_(std::move(setup)),
@@ -202,9 +189,17 @@ void Communicator::notify_peers() noexcept {
   if (device_group_ != nullptr) device_group_->stop();
 }
 
+/// Checks whether a peer has died or failed, or a kernel has given up, for a rank that has waited
+/// so long. With the mutex held.
+void Communicator::look(std::uint64_t waited_ns) {
+  for (const auto& transport : setup_.transports) transport->poll_failures(waited_ns);
+  if (device_group_ == nullptr || setup_.comm_error->is_set()) return;
+  if (Status failure = device_group_->failure(); !failure.ok()) abort(std::move(failure));
+}
+
 void Communicator::look_at_peers(std::uint64_t waited_ns) noexcept {
   const std::unique_lock lock(look_mutex_, std::try_to_lock);
-  if (lock.owns_lock()) look(setup_.transports, device_group_.get(), *this, waited_ns);
+  if (lock.owns_lock()) look(waited_ns);
 }
 
 void Communicator::begin_destruction() noexcept {
@@ -241,7 +236,7 @@ Status Communicator::state() {
   // Not look_at_peers(), which does nothing while another thread polls: a failure before this call
   // has to be found.
   const std::lock_guard lock(look_mutex_);
-  look(setup_.transports, device_group_.get(), *this, 0);
+  look(0);
   return setup_.comm_error->status();
 }
 

@@ -161,6 +161,7 @@ class Communicator final : private TaskRunner {
   void write_trace();
   Status execute(std::span<const Request> batch, std::uint64_t timeout_ns);
   Status begin(std::span<const Request> batch, std::uint64_t timeout_ns);
+  void look(std::uint64_t waited_ns);
   void look_at_peers(std::uint64_t waited_ns = 0) noexcept;
   void end_if_interrupted() noexcept;
   void give_up_if_destroyed(std::uint64_t waited_ns, std::uint64_t now_ns) noexcept;
