@@ -158,7 +158,7 @@ Progress Handshake::next() noexcept {
     case State::kReadChallenge: {
       if (!check_challenge()) return Progress::kFailed;
       Digest proof{};
-      if (!mac("whorl connect", proof)) return fail(HandshakeFailure::kProtocol);
+      if (!mac("whorl connect", &proof)) return fail(HandshakeFailure::kProtocol);
       std::array<std::byte, kProofBytes> message{};
       std::memcpy(message.data() + 4, proof.data(), proof.size());
       start_sending(State::kSendProof, message);
@@ -214,7 +214,7 @@ bool Handshake::check_challenge() noexcept {
     return false;
   }
   Digest ours{};
-  if (!mac("whorl accept", ours)) {
+  if (!mac("whorl accept", &ours)) {
     fail(HandshakeFailure::kProtocol);
     return false;
   }
@@ -259,11 +259,8 @@ bool Handshake::agree_on_encryption() noexcept {
   return state_ != State::kFailed;
 }
 
-bool Handshake::mac(std::string_view label, std::span<std::byte, kMacBytes> out) const noexcept {
-  Digest digest{};
-  if (!hmac_sha256(identity_.secret, label, {hello_, answer_}, &digest)) return false;
-  std::copy(digest.begin(), digest.end(), out.begin());
-  return true;
+bool Handshake::mac(std::string_view label, std::array<std::byte, kMacBytes>* out) const noexcept {
+  return hmac_sha256(identity_.secret, label, {hello_, answer_}, out);
 }
 
 } // namespace whorl
