@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <optional>
 #include <string>
 
@@ -188,11 +187,7 @@ Result<CostTable> estimate_links(const Setup& setup) {
     link = link ? slower(*link, next) : next;
   };
   // Pairs of all scopes are among those of rank 0 and those of places that follow each other.
-  std::vector<int> order = arrange(members.peers).order;
-  if (order.empty()) {
-    order.resize(static_cast<std::size_t>(members.nranks));
-    std::iota(order.begin(), order.end(), 0);
-  }
+  const std::vector<int> order = arrange(members.peers).ranks(members.peers.size());
   for (std::size_t i = 1; i < order.size(); ++i) {
     add(order[0], order[i]);
     add(order[i - 1], order[i]);
