@@ -42,9 +42,9 @@ class RootOob final : public Oob {
 
   /// Makes an empty first round, after which all ranks are there and the root's salt is known, and
   /// derives the communicator's identity. From then on the root knows better than Attendant::check
-  /// who is missing. The secret of the rendezvous may serve many communicators
-  /// (a secret file does); together with the salt it gives a secret that no other communicator has.
-  /// Without a secret the salt, which processes of other users never see, is the secret.
+  /// who is missing. The secret of the rendezvous may serve many communicators (a secret file
+  /// does); together with the salt it gives a secret that no other communicator has. Without a
+  /// secret the salt, which processes of other users never see, is the secret.
   Status begin(const Identity& root, Identity* identity) {
     WHORL_TRY(allgather({}, {}));
     self_.check = nullptr;

@@ -11,8 +11,7 @@
 namespace whorl {
 
 /// Common part of inproc and shm: endpoints, sleeping and waking, the communicator's error,
-/// leaving. The
-/// derived class gets the memory, calls attach(), and calls leave() in its destructor.
+/// leaving. The derived class gets the memory, calls attach(), and calls leave() in its destructor.
 class FifoTransport : public Transport, protected FifoHost {
  public:
   Endpoint* endpoint(int peer, int channel) noexcept override;
