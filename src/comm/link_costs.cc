@@ -209,18 +209,23 @@ Status choose_by_measuring(Setup& setup, Oob& oob) {
   // Links are measured once all ranks are known to be connected: a rank that waited for the
   // messages of a rank that has given up would wait for long.
   SetupReport<ProbeResult> fourth;
-  const auto costs = probe_links(setup);
-  if (costs.ok()) fourth.content = *costs;
-  fourth.set(costs.status());
+  const Status measured = without_exceptions([&]() -> Status {
+    const auto costs = probe_links(setup);
+    if (costs.ok()) fourth.content = *costs;
+    return costs.status();
+  });
+  fourth.set(measured);
   const auto probes = exchange(oob, members.nranks, fourth);
-  if (!costs.ok()) return costs.status();
+  WHORL_TRY(measured);
   if (!probes.ok()) return probes.status();
 
   SetupReport<Choice> fifth;
   if (members.rank == 0) {
-    const auto choice = choose_by(setup, *probes);
-    fifth.set(choice.status());
-    if (choice.ok()) fifth.content = *choice;
+    fifth.set(without_exceptions([&]() -> Status {
+      const auto choice = choose_by(setup, *probes);
+      if (choice.ok()) fifth.content = *choice;
+      return choice.status();
+    }));
   }
   const auto choices = exchange(oob, members.nranks, fifth);
   if (!choices.ok()) return choices.status();

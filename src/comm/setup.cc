@@ -205,11 +205,12 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     const auto info = make_peer_info(setup, identity, rank);
     if (!info.ok()) return info.status();
     first.content = *info;
+    setup.recorder->creating("meeting the other ranks");
     return {};
   };
-  first.set(prepare());
+  // Ranks of the caller's own all-gather learn of a failure in these rounds alone.
+  first.set(without_exceptions(prepare));
   phases.lap("prepared");
-  setup.recorder->creating("meeting the other ranks");
   auto peers = exchange(oob, nranks, first);
   phases.lap("peers");
   if (!peers.ok()) return peers.status();
@@ -230,7 +231,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     if (decisions.ok()) second.content = *decisions;
     return decisions.status();
   };
-  second.set(prepare_links());
+  second.set(without_exceptions(prepare_links));
   const auto decisions = exchange(oob, nranks, second);
   phases.lap("decisions");
   if (!decisions.ok()) return decisions.status();
