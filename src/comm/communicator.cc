@@ -130,7 +130,7 @@ Status Communicator::finish(WaitResult result) {
     return {};
   }
   if (result == WaitResult::kTimedOut) {
-    setup_.comm_error->set(time_out_error());
+    setup_.comm_error->set(without_exceptions([this] { return time_out_error(); }));
   } else if (const Status failure = engine_->failure(); !failure.ok()) {
     const bool of_device =
         failure.code() == Code::kCudaError; // an error that does not name the rank

@@ -85,7 +85,7 @@ bool TaskQueue::begin_first_for(const Stream* stream, std::uint64_t number, Task
 }
 
 void TaskQueue::carry_out(const Task& task, By by) {
-  const Status status = runner_.run_task(task);
+  const Status status = without_exceptions([&] { return runner_.run_task(task); });
   {
     const std::lock_guard lock(mutex_);
     begun_ = false;

@@ -30,7 +30,7 @@ struct Task {
 class TaskRunner {
  public:
   /// Waits for the operations before `task` in its streams, then carries out `task`. Called by the
-  /// thread that has begun the task, see TaskQueue.
+  /// thread that has begun the task, see TaskQueue. An exception counts as an error.
   virtual Status run_task(const Task& task) = 0;
 
  protected:

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -149,6 +150,19 @@ TEST_F(TaskQueueTest, HelpCarriesOutOneTaskInTheCallingThread) {
   EXPECT_TRUE(queue->help(nullptr));
   EXPECT_EQ(runner.order, (Names{1, 2}));
   EXPECT_FALSE(queue->help(nullptr));
+}
+
+TEST_F(TaskQueueTest, AnExceptionIsTheErrorOfItsTask) {
+  class Throwing final : public TaskRunner {
+   public:
+    Status run_task(const Task&) override { throw std::bad_alloc(); }
+  } throwing;
+  queue = std::make_shared<TaskQueue>(throwing);
+  push(1, stream);
+  EXPECT_TRUE(queue->serve(kPolicy));
+  EXPECT_EQ(stream->error().code(), Code::kSystemError);
+  EXPECT_TRUE(stream->idle());
+  EXPECT_TRUE(queue->idle());
 }
 
 TEST_F(TaskQueueTest, HelpForAStreamLeavesAQueueWithoutItAlone) {
