@@ -93,11 +93,8 @@ Progress Handshake::fail(HandshakeFailure failure, int error) noexcept {
 
 Progress Handshake::send() noexcept {
   while (moved_ < size_) {
-    iovec part{buffer_.data() + moved_, size_ - moved_};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    const ssize_t sent = sys().sendmsg(socket_.get(), &message);
+    const auto rest = std::span<const std::byte>(buffer_).subspan(moved_, size_ - moved_);
+    const ssize_t sent = sys().send(socket_.get(), rest);
     // A socket that is still connecting says ENOTCONN or EAGAIN.
     if (sent == -EAGAIN || sent == -ENOTCONN) return Progress::kIdle;
     if (sent < 0) return fail(HandshakeFailure::kClosed, static_cast<int>(sent));
@@ -109,11 +106,8 @@ Progress Handshake::send() noexcept {
 Progress Handshake::receive(std::size_t size) noexcept {
   while (moved_ < size) {
     // Reads never go past the end of this message: bytes behind it belong to the socket's owner.
-    iovec part{buffer_.data() + moved_, size - moved_};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    const ssize_t got = sys().recvmsg(socket_.get(), &message);
+    const auto rest = std::span(buffer_).subspan(moved_, size - moved_);
+    const ssize_t got = sys().recv(socket_.get(), rest);
     if (got == -EAGAIN) return Progress::kIdle;
     if (got <= 0) return fail(HandshakeFailure::kClosed, static_cast<int>(got));
     moved_ += static_cast<std::size_t>(got);
