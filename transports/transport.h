@@ -72,9 +72,9 @@ struct TransportMemory {
 ///
 /// - *Who calls.* The set-up of the communicator (src/comm/setup.cc), in the thread that makes it;
 ///   after connect() the engine's thread uses the endpoints, and each thread that waits calls
-///   block() and poll_failures(). Any thread may call memory(), notify_peers(), block() and
-///   poll_failures() at any time after construction; only one thread at a time makes the other
-///   calls.
+///   block() and poll_failures(). Any thread may make the calls whose comments say so, at any time
+///   after construction, or after connect() where they are about a connected peer; only one thread
+///   at a time makes the other calls.
 /// - *Blocking.* Only connect() and block() wait, and both have an end: Membership::timeout_ns and
 ///   the argument of block().
 /// - *Failure.* listen() and connect() return a sentence that names peer and remedy; the object may
@@ -129,9 +129,8 @@ class Transport : public Waiter {
 
   /// Tells the peers in which operation this rank is stuck, so that ranks in different operations
   /// find out before the deadline. Called again when something has changed, by the thread that uses
-  /// the endpoints; may do nothing where peers do not listen.
-  /// `sent[peer]` is StuckOperation::sent for a peer; empty with an `operation` that withdraws what
-  /// was told before.
+  /// the endpoints; may do nothing where peers do not listen. `sent[peer]` is StuckOperation::sent
+  /// for a peer; empty with an `operation` that withdraws what was told before.
   virtual void tell_stuck(const StuckOperation& operation,
                           std::span<const std::uint32_t> sent) noexcept {
     static_cast<void>(operation), static_cast<void>(sent);

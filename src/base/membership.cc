@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 
 #include "base/printable.h"
@@ -24,10 +25,17 @@ std::string Membership::describe(int peer) const {
                      info.host_name.data(), info.process_id);
 }
 
-int Membership::ranks_in_process_of(int member) const noexcept {
+int Membership::ranks_sharing(std::uint64_t PeerInfo::*key, int member) const noexcept {
   return static_cast<int>(std::count_if(peers.begin(), peers.end(), [&](const PeerInfo& other) {
-    return other.process_key == info(member).process_key;
+    return other.*key == info(member).*key;
   }));
+}
+
+int Membership::most_ranks_sharing(std::uint64_t PeerInfo::*key) const {
+  std::map<std::uint64_t, int> ranks;
+  int most = 1;
+  for (const PeerInfo& info : peers) most = std::max(most, ++ranks[info.*key]);
+  return most;
 }
 
 std::uint64_t Membership::smallest_budget() const noexcept {

@@ -90,8 +90,10 @@ struct Membership {
   std::vector<std::string> names() const;
   const PeerInfo& info(int of) const { return peers[static_cast<std::size_t>(of)]; }
   bool same_process(int a, int b) const { return info(a).process_key == info(b).process_key; }
-  /// Returns the number of ranks in the process of `member`.
-  int ranks_in_process_of(int member) const noexcept;
+  /// Returns the number of ranks with the key of `member`: of its host, machine or process.
+  int ranks_sharing(std::uint64_t PeerInfo::*key, int member) const noexcept;
+  /// Returns the largest number of ranks that have one key.
+  int most_ranks_sharing(std::uint64_t PeerInfo::*key) const;
   /// Returns the smallest memory budget of all ranks; 0: no rank has one.
   std::uint64_t smallest_budget() const noexcept;
   /// Returns whether all ranks can share memory.

@@ -246,4 +246,10 @@ Result<bool> param_bool(Param param) {
                                                         name_in_use(param), printable(text)));
 }
 
+Status read_param(Param param, bool& out) {
+  const auto value = param_bool(param);
+  if (value.ok()) out = *value;
+  return value.status();
+}
+
 } // namespace whorl

@@ -83,4 +83,14 @@ Result<std::int64_t> param_int(Param param, std::int64_t low, std::int64_t high)
 /// Reads "1"/"true"/"on" or "0"/"false"/"off"; the error names the variable that was set.
 Result<bool> param_bool(Param param);
 
+/// Reads into `out`, which has room for `high`, what param_int() returns.
+template <class Number>
+Status read_param(Param param, std::int64_t low, std::int64_t high, Number& out) {
+  const auto value = param_int(param, low, high);
+  if (value.ok()) out = static_cast<Number>(*value);
+  return value.status();
+}
+/// Reads into `out` what param_bool() returns.
+Status read_param(Param param, bool& out);
+
 } // namespace whorl

@@ -70,7 +70,7 @@ AcceptorRules Host::rules(bool same_user, const Identity* identity, FindSecret f
 }
 
 Status Host::prepare() {
-  if (const auto encrypts = param_bool(Param::kEncrypt); !encrypts.ok()) return encrypts.status();
+  WHORL_TRY(param_bool(Param::kEncrypt).status());
   return only_ ? root_of(*only_).status() : Status();
 }
 

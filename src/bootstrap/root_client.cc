@@ -42,9 +42,9 @@ class RootOob final : public Oob {
 
   /// Makes an empty first round, after which all ranks are there and the root's salt is known, and
   /// derives the communicator's identity. From then on the root knows better than Attendant::check
-  /// who is missing. The secret of the rendezvous may serve many communicators
-  /// (a secret file does); together with the salt it gives a secret that no other communicator has.
-  /// Without a secret the salt, which processes of other users never see, is the secret.
+  /// who is missing. The secret of the rendezvous may serve many communicators (a secret file
+  /// does); together with the salt it gives a secret that no other communicator has. Without a
+  /// secret the salt, which processes of other users never see, is the secret.
   Status begin(const Identity& root, Identity* identity) {
     WHORL_TRY(allgather({}, {}));
     self_.check = nullptr;
@@ -281,13 +281,11 @@ std::unique_ptr<Oob> make_root_oob(const Attendant& self, StreamSocket socket) {
 }
 
 Result<Rendezvous> join_root(const Attendant& self, RootPlace root) {
-  const auto encrypts = param_bool(Param::kEncrypt);
-  if (!encrypts.ok()) return encrypts.status();
   MeshPlan plan;
+  WHORL_TRY(read_param(Param::kEncrypt, plan.encrypts));
   plan.rank = self.rank;
   plan.identity = &root.identity;
   plan.same_user = root.same_user;
-  plan.encrypts = *encrypts;
   plan.targets.push_back({static_cast<int>(bootstrap::kRootRank), SocketRole::kBootstrap, 0,
                           std::move(root.addresses)});
   const bool excused = self.excused();

@@ -41,8 +41,7 @@ struct Connection {
 /// Root of one rendezvous: collects the contributions of its ranks and answers them. Used only by
 /// the thread of its host, which accepts ranks and polls for them:
 ///
-///     while (!root.finished()) { root.add_to(fds, &wake); poll; root.serve(fds); root.welcome() …;
-///     }
+///     while (!root.finished()) { root.add_to(fds, &wake); poll; root.serve(fds); welcome() …; }
 class Root {
  public:
   explicit Root(std::uint64_t afterlife_ns) : afterlife_ns_(afterlife_ns) {}

@@ -16,21 +16,16 @@
 namespace whorl {
 namespace {
 
-/// Part of a job that groups ranks.
-enum class Level : std::uint8_t { kCache, kNuma, kPackage, kHost, kLeaf, kPod };
+/// Part of a job that groups ranks, outermost first.
+enum class Level : std::uint8_t { kPod, kLeaf, kHost, kPackage, kNuma, kCache };
 
 constexpr std::size_t kLevels = 6;
-constexpr std::array<Level, kLevels> kOutermostFirst = {
-    Level::kPod, Level::kLeaf, Level::kHost, Level::kPackage, Level::kNuma, Level::kCache};
 
-/// Number of the part of each level that holds a rank, outermost first. Numbers are given in the
+/// Number of the part of each level that holds a rank, by column(). Numbers are given in the
 /// order of the parts' lowest ranks, and are unique among all parts of a level.
 using Parts = std::array<int, kLevels>;
 
-std::size_t column(Level level) {
-  const auto* const found = std::find(kOutermostFirst.begin(), kOutermostFirst.end(), level);
-  return static_cast<std::size_t>(found - kOutermostFirst.begin());
-}
+constexpr std::size_t column(Level level) { return static_cast<std::size_t>(level); }
 
 /// Returns what a rank's place says of a level; −1 or 0: unknown.
 std::int64_t key_of(const PeerInfo& info, Level level) {
@@ -60,7 +55,7 @@ bool known(const PeerInfo& info, Level level) {
 std::vector<Parts> parts_of(const std::vector<PeerInfo>& peers) {
   std::vector<Parts> parts(peers.size());
   for (std::size_t level = 0; level < kLevels; ++level) {
-    const Level what = kOutermostFirst[level];
+    const auto what = static_cast<Level>(level);
     const auto known_to = [&](const PeerInfo& info) { return known(info, what); };
     const auto same = [&](const PeerInfo& info) {
       return key_of(info, what) == key_of(peers.front(), what);
@@ -214,19 +209,22 @@ Arrangement arrange(const std::vector<PeerInfo>& peers) {
   return found;
 }
 
+std::vector<int> Arrangement::ranks(std::size_t count) const {
+  if (!order.empty()) return order;
+  std::vector<int> all(count);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
 std::string describe(const Arrangement& arrangement, const std::vector<PeerInfo>& peers) {
   const std::vector<Parts> parts = parts_of(peers);
-  std::vector<int> order = arrangement.order;
-  if (order.empty()) {
-    order.resize(peers.size());
-    std::iota(order.begin(), order.end(), 0);
-  }
+  const std::vector<int> order = arrangement.ranks(peers.size());
   std::string text = fmt::format("{} rank{}", peers.size(), peers.size() == 1 ? "" : "s");
   std::string separator = " on ";
   for (std::size_t i = kLevels; i-- > 0;) {
-    const Level level = kOutermostFirst[i];
+    const auto level = static_cast<Level>(i);
     const std::vector<int> sizes = sizes_of(parts, order, level);
-    const int above = i == 0 ? 1 : count(parts, kOutermostFirst[i - 1]);
+    const int above = i == 0 ? 1 : count(parts, static_cast<Level>(i - 1));
     if (level == Level::kHost && sizes.size() == 1) {
       text += separator + "1 host";
     } else if (static_cast<int>(sizes.size()) > above) {

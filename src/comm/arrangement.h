@@ -20,6 +20,9 @@ struct Arrangement {
   /// Sizes of the groups, which are hosts or the parts of a single host, where sizes differ; then
   /// `dims` is empty.
   std::vector<int> groups;
+
+  /// Returns `order` of so many ranks, written out.
+  std::vector<int> ranks(std::size_t count) const;
 };
 
 /// Arranges the ranks. Levels that make no groups of several ranks, or just one, are left out, as

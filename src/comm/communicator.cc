@@ -15,19 +15,6 @@
 #include "net/secret.h"
 
 namespace whorl {
-namespace {
-
-/// Checks whether a peer has died or failed, or a kernel has given up, for a rank that has waited
-/// so long. Called by one thread at a time.
-template <class Transports>
-void look(const Transports& transports, DeviceGroup* group, Communicator& communicator,
-          std::uint64_t waited_ns) {
-  for (const auto& transport : transports) transport->poll_failures(waited_ns);
-  if (group == nullptr || communicator.comm_error().is_set()) return;
-  if (Status failure = group->failure(); !failure.ok()) communicator.abort(std::move(failure));
-}
-
-} // namespace
 
 Communicator::Communicator(Setup setup)
     : setup_(std::move(setup)),
@@ -36,19 +23,19 @@ Communicator::Communicator(Setup setup)
       device_watch_{.comm_error = setup_.comm_error.get(),
                     .look_at_peers = [this] { look_at_peers(); },
                     .fail = [this](Status why) { abort(std::move(why)); }},
-      device_group_(join_device_group(*setup_.membership, setup_.board(), setup_.fd_channel(),
-                                      device_watch_,
+      device_group_(join_device_group(*setup_.membership, setup_.node->board(),
+                                      setup_.node->fd_channel(), device_watch_,
                                       {.shape = setup_.shape,
                                        .algorithms = algorithms_for(setup_.shape, setup_.options),
-                                       .verify = setup_.verify})),
+                                       .verify = setup_.options.verify})),
       tasks_(std::make_shared<TaskQueue>(static_cast<TaskRunner&>(*this), setup_.patience_ns)) {
-  prepare_device(membership().ranks_in_process_of(rank()));
+  prepare_device(membership().ranks_sharing(&PeerInfo::process_key, rank()));
   engine_ = std::make_unique<Engine>(Engine::Config{.membership = setup_.membership.get(),
                                                     .shape = setup_.shape,
                                                     .selector = setup_.selector,
                                                     .nontemporal_bytes = setup_.nontemporal_bytes(),
                                                     .divides_one_way = setup_.divides_one_way(),
-                                                    .verify = setup_.verify,
+                                                    .verify = setup_.options.verify,
                                                     .devices = devices_possible(),
                                                     .trace = setup_.trace.get(),
                                                     .observer = setup_.profiler.get(),
@@ -143,7 +130,7 @@ Status Communicator::finish(WaitResult result) {
     return {};
   }
   if (result == WaitResult::kTimedOut) {
-    setup_.comm_error->set(time_out_error());
+    setup_.comm_error->set(without_exceptions([this] { return time_out_error(); }));
   } else if (const Status failure = engine_->failure(); !failure.ok()) {
     const bool of_device =
         failure.code() == Code::kCudaError; // an error that does not name the rank
@@ -202,9 +189,17 @@ void Communicator::notify_peers() noexcept {
   if (device_group_ != nullptr) device_group_->stop();
 }
 
+/// Checks whether a peer has died or failed, or a kernel has given up, for a rank that has waited
+/// so long. With the mutex held.
+void Communicator::look(std::uint64_t waited_ns) {
+  for (const auto& transport : setup_.transports) transport->poll_failures(waited_ns);
+  if (device_group_ == nullptr || setup_.comm_error->is_set()) return;
+  if (Status failure = device_group_->failure(); !failure.ok()) abort(std::move(failure));
+}
+
 void Communicator::look_at_peers(std::uint64_t waited_ns) noexcept {
   const std::unique_lock lock(look_mutex_, std::try_to_lock);
-  if (lock.owns_lock()) look(setup_.transports, device_group_.get(), *this, waited_ns);
+  if (lock.owns_lock()) look(waited_ns);
 }
 
 void Communicator::begin_destruction() noexcept {
@@ -241,7 +236,7 @@ Status Communicator::state() {
   // Not look_at_peers(), which does nothing while another thread polls: a failure before this call
   // has to be found.
   const std::lock_guard lock(look_mutex_);
-  look(setup_.transports, device_group_.get(), *this, 0);
+  look(0);
   return setup_.comm_error->status();
 }
 

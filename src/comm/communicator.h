@@ -126,7 +126,7 @@ class Communicator final : private TaskRunner {
   /// Returns the present figures. May be called by any thread.
   Memory memory() const noexcept;
   /// Returns the smallest memory budget of all ranks; 0: no limit.
-  std::uint64_t memory_budget() const noexcept { return setup_.memory_budget; }
+  std::uint64_t memory_budget() const noexcept { return membership().smallest_budget(); }
 
   /// Derives the identity of the next communicator that is made out of this one: alike on all ranks
   /// with the same `color`, different each time.
@@ -161,6 +161,7 @@ class Communicator final : private TaskRunner {
   void write_trace();
   Status execute(std::span<const Request> batch, std::uint64_t timeout_ns);
   Status begin(std::span<const Request> batch, std::uint64_t timeout_ns);
+  void look(std::uint64_t waited_ns);
   void look_at_peers(std::uint64_t waited_ns = 0) noexcept;
   void end_if_interrupted() noexcept;
   void give_up_if_destroyed(std::uint64_t waited_ns, std::uint64_t now_ns) noexcept;

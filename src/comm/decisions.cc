@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 
@@ -19,18 +18,17 @@ namespace {
 
 constexpr std::uint32_t kMaxSlotBytes = (1U << 30) - 64;
 
-bool slot_bytes_given(const Membership& members) {
+/// Returns whether any rank asks for a number.
+bool is_given(const Membership& members, std::uint32_t PeerInfo::*number) {
   return std::any_of(members.peers.begin(), members.peers.end(),
-                     [](const PeerInfo& info) { return info.slot_bytes != 0; });
+                     [number](const PeerInfo& info) { return info.*number != 0; });
 }
 
 /// Returns the most memory that the FIFOs of one rank may take, so that the FIFOs of all pairs of
 /// ranks fit into the memory of their host. Assumes that all hosts have as much memory as this one.
 std::uint64_t memory_for_fifos(const Membership& members) {
-  constexpr std::uint64_t kPart = 4;            // the rest is the program's
-  std::map<std::uint64_t, std::uint64_t> ranks; // of each machine
-  std::uint64_t most = 1;
-  for (const PeerInfo& info : members.peers) most = std::max(most, ++ranks[info.machine_key]);
+  constexpr std::uint64_t kPart = 4; // the rest is the program's
+  const auto most = static_cast<std::uint64_t>(members.most_ranks_sharing(&PeerInfo::machine_key));
   const std::uint64_t bytes = physical_memory();
   return bytes == 0 ? UINT64_MAX : bytes / kPart / most;
 }
@@ -84,15 +82,14 @@ Result<Decisions> decide(const Membership& members, const Options& options, cons
       std::max(1.0, costs.ranks_per_core));
   constexpr std::size_t kFewestSlots = 4;
   std::size_t slots = static_cast<std::size_t>(members.slots);
-  const bool given = std::any_of(members.peers.begin(), members.peers.end(),
-                                 [](const PeerInfo& info) { return info.slots != 0; });
+  const bool given = is_given(members, &PeerInfo::slots);
   if (!given) {
     slots = std::min(slots, std::max(kFewestSlots, slots_bytes / members.slot_bytes));
   }
   MemorySizes wanted{.slots = static_cast<std::uint32_t>(slots),
                      .slot_bytes = static_cast<std::uint32_t>(members.slot_bytes),
                      .channels = static_cast<std::uint32_t>(members.channels)};
-  if (!given && !slot_bytes_given(members)) {
+  if (!given && !is_given(members, &PeerInfo::slot_bytes)) {
     wanted = shrink_towards(memory_for_fifos(members), wanted, *shape, endpoints);
   }
   const auto memory =

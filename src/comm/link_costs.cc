@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <numeric>
 #include <optional>
 #include <string>
 
@@ -93,9 +91,7 @@ double slowest_exit(const Membership& members, Scope scope) {
 /// Returns ranks per core on the machine with most ranks; assumes that all machines have as many
 /// cores as this one.
 double ranks_per_core(const Membership& members) {
-  std::map<std::uint64_t, int> ranks;
-  int most = 1;
-  for (const PeerInfo& info : members.peers) most = std::max(most, ++ranks[info.machine_key]);
+  const int most = members.most_ranks_sharing(&PeerInfo::machine_key);
   const auto cores = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
   return std::max(1.0, static_cast<double>(most) / static_cast<double>(cores));
 }
@@ -133,11 +129,7 @@ Result<CostFile> read_cost_file() {
 Result<Choice> choose_by(const Setup& setup, const std::vector<ProbeResult>& probes) {
   const auto file = read_cost_file();
   if (!file.ok()) return file.status();
-  std::map<std::uint64_t, int> ranks; // of each host
-  int senders = 1;
-  for (const PeerInfo& info : setup.membership->peers) {
-    senders = std::max(senders, ++ranks[info.host_key]);
-  }
+  const int senders = setup.membership->most_ranks_sharing(&PeerInfo::host_key);
   LinkCosts costs = merge(setup.links, probes, senders);
   for (Level& level : costs.levels) file->apply(level);
   return choose(setup.shape, costs, setup.options);
@@ -195,11 +187,7 @@ Result<CostTable> estimate_links(const Setup& setup) {
     link = link ? slower(*link, next) : next;
   };
   // Pairs of all scopes are among those of rank 0 and those of places that follow each other.
-  std::vector<int> order = arrange(members.peers).order;
-  if (order.empty()) {
-    order.resize(static_cast<std::size_t>(members.nranks));
-    std::iota(order.begin(), order.end(), 0);
-  }
+  const std::vector<int> order = arrange(members.peers).ranks(members.peers.size());
   for (std::size_t i = 1; i < order.size(); ++i) {
     add(order[0], order[i]);
     add(order[i - 1], order[i]);
@@ -221,18 +209,23 @@ Status choose_by_measuring(Setup& setup, Oob& oob) {
   // Links are measured once all ranks are known to be connected: a rank that waited for the
   // messages of a rank that has given up would wait for long.
   SetupReport<ProbeResult> fourth;
-  const auto costs = probe_links(setup);
-  if (costs.ok()) fourth.content = *costs;
-  fourth.set(costs.status());
+  const Status measured = without_exceptions([&]() -> Status {
+    const auto costs = probe_links(setup);
+    if (costs.ok()) fourth.content = *costs;
+    return costs.status();
+  });
+  fourth.set(measured);
   const auto probes = exchange(oob, members.nranks, fourth);
-  if (!costs.ok()) return costs.status();
+  WHORL_TRY(measured);
   if (!probes.ok()) return probes.status();
 
   SetupReport<Choice> fifth;
   if (members.rank == 0) {
-    const auto choice = choose_by(setup, *probes);
-    fifth.set(choice.status());
-    if (choice.ok()) fifth.content = *choice;
+    fifth.set(without_exceptions([&]() -> Status {
+      const auto choice = choose_by(setup, *probes);
+      if (choice.ok()) fifth.content = *choice;
+      return choice.status();
+    }));
   }
   const auto choices = exchange(oob, members.nranks, fifth);
   if (!choices.ok()) return choices.status();

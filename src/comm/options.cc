@@ -8,7 +8,6 @@
 #include <cstring>
 #include <mutex>
 #include <string_view>
-#include <type_traits>
 
 #include "base/bytes.h"
 #include "base/log.h"
@@ -95,29 +94,22 @@ Status check_numbers(const whorlConfig_t& given) {
 
 Result<Options> Options::from_environment() {
   Options options;
-  const auto number = [&](Param param, std::int64_t low, std::int64_t high, auto& out) -> Status {
-    const auto value = param_int(param, low, high);
-    if (!value.ok()) return value.status();
-    out = static_cast<std::remove_reference_t<decltype(out)>>(*value);
-    return {};
-  };
   std::int64_t timeout_ms = 0;
-  WHORL_TRY(number(Param::kMaxChannels, 2, 16, options.max_channels));
-  WHORL_TRY(number(Param::kChannels, 1, options.max_channels, options.channels)
+  WHORL_TRY(read_param(Param::kMaxChannels, 2, 16, options.max_channels));
+  WHORL_TRY(read_param(Param::kChannels, 1, options.max_channels, options.channels)
                 .with_context("the upper bound is WHORL_MAX_CHANNELS"));
   if (!param_text(Param::kSlots).empty()) {
-    WHORL_TRY(number(Param::kSlots, 2, 64, options.slots));
+    WHORL_TRY(read_param(Param::kSlots, 2, 64, options.slots));
   }
   if (!param_text(Param::kSlotBytes).empty()) {
-    WHORL_TRY(number(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
+    WHORL_TRY(read_param(Param::kSlotBytes, 256, 16 << 20, options.slot_bytes));
   }
-  WHORL_TRY(number(Param::kMemoryBudget, 0, std::int64_t{1} << 62, options.memory_budget));
+  WHORL_TRY(read_param(Param::kMemoryBudget, 0, std::int64_t{1} << 62, options.memory_budget));
   if (!param_text(Param::kNontemporalBytes).empty()) {
-    std::int64_t nontemporal_bytes = 0;
-    WHORL_TRY(number(Param::kNontemporalBytes, 0, std::int64_t{1} << 62, nontemporal_bytes));
-    options.nontemporal_bytes = static_cast<std::size_t>(nontemporal_bytes);
+    WHORL_TRY(read_param(Param::kNontemporalBytes, 0, std::int64_t{1} << 62,
+                         options.nontemporal_bytes.emplace()));
   }
-  WHORL_TRY(number(Param::kTimeoutMs, 1, std::int64_t{1} << 31, timeout_ms));
+  WHORL_TRY(read_param(Param::kTimeoutMs, 1, std::int64_t{1} << 31, timeout_ms));
   options.slot_bytes = round_up(options.slot_bytes, 64);
   options.timeout_ns = static_cast<std::uint64_t>(timeout_ms) * 1'000'000;
   options.algorithms = param_text(Param::kAlgo);
@@ -125,27 +117,25 @@ Result<Options> Options::from_environment() {
   options.dims = param_text(Param::kDims);
   WHORL_TRY(parse_dims(options.dims).status());
   options.trace = param_text(Param::kTrace);
-  WHORL_TRY(number(Param::kTraceRecords, 1, 1 << 28, options.trace_records));
+  WHORL_TRY(read_param(Param::kTraceRecords, 1, 1 << 28, options.trace_records));
   options.profiler_plugin = param_text(Param::kProfilerPlugin);
   options.flight_file = param_text(Param::kFlightFile);
-  WHORL_TRY(number(Param::kFlightRecords, 1, monitor::kMaxEntries - 1, options.flight_records));
+  WHORL_TRY(read_param(Param::kFlightRecords, 1, monitor::kMaxEntries - 1, options.flight_records));
   options.flight_records = std::bit_ceil(options.flight_records + 1); // one may be in the making
 
   if (!param_text(Param::kSpins).empty()) {
-    WHORL_TRY(number(Param::kSpins, 0, 1'000'000'000, options.spins.emplace()));
+    WHORL_TRY(read_param(Param::kSpins, 0, 1'000'000'000, options.spins.emplace()));
   }
 
   // Settings that are used elsewhere, checked here so that a mistake does not pass in silence.
-  if (const auto tuning = TcpTuning::from_environment(); !tuning.ok()) return tuning.status();
-  if (const auto verbs = VerbsSettings::from_environment(); !verbs.ok()) return verbs.status();
+  WHORL_TRY(TcpTuning::from_environment().status());
+  WHORL_TRY(VerbsSettings::from_environment().status());
   if (!param_text(Param::kHeapBytes).empty()) {
-    std::int64_t heap_bytes = 0;
-    WHORL_TRY(number(Param::kHeapBytes, 0, std::int64_t{1} << 62, heap_bytes));
+    WHORL_TRY(param_int(Param::kHeapBytes, 0, std::int64_t{1} << 62).status());
   }
-  std::int64_t segment_bytes = 0;
-  WHORL_TRY(number(Param::kSegmentBytes, 0, std::int64_t{1} << 40, segment_bytes));
+  WHORL_TRY(param_int(Param::kSegmentBytes, 0, std::int64_t{1} << 40).status());
   for (const Param param : {Param::kInsecure, Param::kZeroCopy, Param::kDeviceIpc}) {
-    if (const auto value = param_bool(param); !value.ok()) return value.status();
+    WHORL_TRY(param_bool(param).status());
   }
 
   WHORL_TRY(check_simd());
@@ -159,13 +149,8 @@ Result<Options> Options::from_environment() {
     });
   }
 
-  const auto probe = param_bool(Param::kProbe);
-  if (!probe.ok()) return probe.status();
-  options.probe = *probe;
-
-  const auto encrypts = param_bool(Param::kEncrypt);
-  if (!encrypts.ok()) return encrypts.status();
-  options.encrypts = *encrypts;
+  WHORL_TRY(read_param(Param::kProbe, options.probe));
+  WHORL_TRY(read_param(Param::kEncrypt, options.encrypts));
 
   const std::string list = param_text(Param::kTransports);
   for (std::size_t begin = 0; begin <= list.size();) {
@@ -183,9 +168,7 @@ Result<Options> Options::from_environment() {
     options.verify = true;
 #endif
   } else {
-    const auto verify = param_bool(Param::kVerify);
-    if (!verify.ok()) return verify.status();
-    options.verify = *verify;
+    WHORL_TRY(read_param(Param::kVerify, options.verify));
   }
   return options;
 }

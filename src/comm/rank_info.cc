@@ -74,8 +74,10 @@ Status make_membership(Setup& setup, std::vector<PeerInfo> peers, const Identity
   members->channels = setup.options.max_channels + 1;
   members->timeout_ns = setup.options.timeout_ns;
   members->comm_error = setup.comm_error.get();
+  members->peers = std::move(peers);
+  const PeerInfo& first = members->info(0);
   for (int r = 0; r < nranks; ++r) {
-    const PeerInfo& info = peers[static_cast<std::size_t>(r)];
+    const PeerInfo& info = members->info(r);
     WHORL_TRY(check_peer_info(info, r, nranks));
     if (info.version != kWireVersion) {
       return Status::error(Code::kInvalidUsage,
@@ -83,22 +85,18 @@ Status make_membership(Setup& setup, std::vector<PeerInfo> peers, const Identity
                                        "same whorl everywhere",
                                        r, info.version, rank, kWireVersion));
     }
-    const auto name = [&](int of) {
-      const PeerInfo& one = peers[static_cast<std::size_t>(of)];
-      return fmt::format("rank {} (host {}, pid {})", of, one.host_name.data(), one.process_id);
-    };
-    if (info.encrypts != peers[0].encrypts) {
-      return Status::error(Code::kInvalidUsage,
-                           fmt::format("WHORL_ENCRYPT is {} on {} and {} on {}; set it alike "
-                                       "everywhere",
-                                       info.encrypts, name(r), peers[0].encrypts, name(0)));
-    }
-    if (info.transports != peers[0].transports) {
+    if (info.encrypts != first.encrypts) {
       return Status::error(
           Code::kInvalidUsage,
-          fmt::format("{} and {} have different lists of transports, that of rank "
-                      "{} is \"{}\"; set WHORL_TRANSPORTS alike everywhere",
-                      name(r), name(0), rank, fmt::join(setup.options.transports, ",")));
+          fmt::format("WHORL_ENCRYPT is {} on {} and {} on {}; set it alike everywhere",
+                      info.encrypts, members->describe(r), first.encrypts, members->describe(0)));
+    }
+    if (info.transports != first.transports) {
+      return Status::error(Code::kInvalidUsage,
+                           fmt::format("{} and {} have different lists of transports, that of rank "
+                                       "{} is \"{}\"; set WHORL_TRANSPORTS alike everywhere",
+                                       members->describe(r), members->describe(0), rank,
+                                       fmt::join(setup.options.transports, ",")));
     }
     // What a pair shares must suit both: the smallest that anybody asks for.
     const auto limit = [](auto& all, auto one) {
@@ -112,7 +110,6 @@ Status make_membership(Setup& setup, std::vector<PeerInfo> peers, const Identity
   if (members->slot_bytes != 0) {
     members->slot_bytes = std::max(members->slot_bytes, least_slot_bytes(nranks));
   }
-  members->peers = std::move(peers);
   setup.membership = std::move(members);
   return {};
 }

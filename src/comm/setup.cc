@@ -43,14 +43,6 @@ class Stopwatch {
   std::string laps_;
 };
 
-/// Returns the number of ranks on this rank's machine, which share its last-level caches.
-int ranks_on_this_machine(const Membership& members) {
-  const std::uint64_t self = members.peers[static_cast<std::size_t>(members.rank)].machine_key;
-  return static_cast<int>(
-      std::count_if(members.peers.begin(), members.peers.end(),
-                    [self](const PeerInfo& info) { return info.machine_key == self; }));
-}
-
 /// Returns the policy by which operations and the measurement of links wait.
 WaitPolicy wait_policy(const Setup& setup, double ranks_per_core) {
   WaitPolicy policy{.timeout_ns = setup.options.timeout_ns};
@@ -118,7 +110,6 @@ void adopt(Setup& setup, const Decisions& decided) {
   setup.membership->slot_bytes = decided.memory.slot_bytes;
   setup.membership->channels = static_cast<int>(decided.memory.channels);
   setup.workspace_bytes = decided.memory.workspace_bytes;
-  setup.memory_budget = setup.membership->smallest_budget();
   setup.shape = *shape_of(decided, *setup.membership);
   setup.selector = decided.selector;
   setup.links = decided.links;
@@ -131,17 +122,16 @@ std::size_t Setup::nontemporal_bytes() const {
   if (options.nontemporal_bytes) return *options.nontemporal_bytes;
   constexpr std::size_t kUnknownCache = 32 << 20;
   const std::size_t known = sys().total_cache_bytes();
-  const auto ranks = static_cast<std::size_t>(ranks_on_this_machine(*membership));
+  const auto ranks = static_cast<std::size_t>( // which share the last-level caches
+      membership->ranks_sharing(&PeerInfo::machine_key, membership->rank));
   // Inputs and outputs that just fit are quicker in the cache.
   return (known > 0 ? known : kUnknownCache) / (2 * ranks) + 1;
 }
 
 bool Setup::divides_one_way() const noexcept {
   constexpr std::size_t kSlotOfMemory = 64 * 1024; // over TCP they are larger
-  const std::vector<PeerInfo>& peers = membership->peers;
   return links.ranks_per_core <= 1 && membership->slot_bytes <= kSlotOfMemory &&
-         std::all_of(peers.begin(), peers.end(),
-                     [&](const PeerInfo& info) { return info.host_key == peers[0].host_key; });
+         membership->on_one_host();
 }
 
 std::string_view Setup::transport_name(int peer) const noexcept {
@@ -215,11 +205,12 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     const auto info = make_peer_info(setup, identity, rank);
     if (!info.ok()) return info.status();
     first.content = *info;
+    setup.recorder->creating("meeting the other ranks");
     return {};
   };
-  first.set(prepare());
+  // Ranks of the caller's own all-gather learn of a failure in these rounds alone.
+  first.set(without_exceptions(prepare));
   phases.lap("prepared");
-  setup.recorder->creating("meeting the other ranks");
   auto peers = exchange(oob, nranks, first);
   phases.lap("peers");
   if (!peers.ok()) return peers.status();
@@ -240,7 +231,7 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
     if (decisions.ok()) second.content = *decisions;
     return decisions.status();
   };
-  second.set(prepare_links());
+  second.set(without_exceptions(prepare_links));
   const auto decisions = exchange(oob, nranks, second);
   phases.lap("decisions");
   if (!decisions.ok()) return decisions.status();
@@ -290,7 +281,6 @@ Result<Setup> set_up(Oob& oob, int nranks, int rank, const Identity& identity,
   phases.report(setup);
 
   drop_closed_transports(setup);
-  setup.verify = options.verify;
   setup.recorder->ready();
   return setup;
 }

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,14 +33,12 @@ struct Setup {
   Selector selector;
   LinkCosts links; ///< costs that the selector was made from
   WaitPolicy policy{};
-  std::uint64_t patience_ns = 0; ///< patience of the progress thread, see TaskQueue
-  bool verify = false;
+  std::uint64_t patience_ns = 0;               ///< patience of the progress thread, see TaskQueue
   bool probed = false;                         ///< true: the selector was made from measured links
   std::uint64_t workspace_bytes = UINT64_MAX;  ///< limit of workspaces, see MemorySizes
   std::unique_ptr<Trace> trace;                ///< null: no trace is written
   std::unique_ptr<Profiler> profiler;          ///< null: there is no plug-in
   std::unique_ptr<monitor::Recorder> recorder; ///< recorder of the last operations
-  std::uint64_t memory_budget = 0;             ///< the smallest of all ranks; 0: no limit
 
   /// Returns the index of the first transport by which two ranks reach each other, or −1.
   /// Transports that have been closed count as not there.
@@ -57,9 +54,6 @@ struct Setup {
   /// are on one host, with a processor each. The same on all ranks, and however they are bound:
   /// where messages end may decide in which order an operation combines its operands.
   bool divides_one_way() const noexcept;
-  /// Returns the memory that the ranks of this host share, see Node::board().
-  std::span<std::byte> board() const noexcept { return node->board(); }
-  FdChannel* fd_channel() const noexcept { return node->fd_channel(); }
   /// Blocks until something may have come from any peer.
   void block(std::uint64_t max_ns) const noexcept;
   /// Returns a hash of all that decides in which order an operation on host memory combines its

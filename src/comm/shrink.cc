@@ -213,17 +213,13 @@ Status shrink(const Communicator& parent, std::span<const int> excluded,
     const std::vector<int> remaining =
         ranks_without(parent, finds_them ? std::span<const int>(lost) : excluded);
     bool have_come = false, have_met = false, stopped = false;
-    const auto meet = [&](std::uint64_t timeout_ns, const CommError& comm_error) {
-      if (!first.ok()) {
-        if (comm_error.is_set()) return Result<Gathering>(comm_error.status());
-        // Ranks that had met before the death that ended an attempt do not come again.
-        timeout_ns = std::min(timeout_ns, kPatienceOfFindersNs);
-      }
-      return meet_by_shrink(parent, remaining, comm_error, timeout_ns,
-                            finds_them ? kPatienceOfFindersNs : kPatienceNs, &have_come);
-    };
     const Status status = make([&](std::uint64_t timeout_ns, const CommError& comm_error) {
-      auto met = meet(timeout_ns, comm_error);
+      // Ranks that had met before the death that ended an attempt do not come again.
+      if (!first.ok()) timeout_ns = std::min(timeout_ns, kPatienceOfFindersNs);
+      auto met = !first.ok() && comm_error.is_set()
+                     ? Result<Gathering>(comm_error.status())
+                     : meet_by_shrink(parent, remaining, comm_error, timeout_ns,
+                                      finds_them ? kPatienceOfFindersNs : kPatienceNs, &have_come);
       have_met = met.ok();
       stopped = comm_error.is_set();
       return met;

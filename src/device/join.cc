@@ -38,7 +38,7 @@ std::shared_ptr<DeviceGroup> join_device_group(const Membership& members,
                                                std::span<std::byte> board, FdChannel* fd_channel,
                                                const DeviceWatch& watch, const DeviceRules& rules) {
   if (!devices_possible()) return nullptr;
-  if (members.ranks_in_process_of(members.rank) != members.nranks) {
+  if (members.ranks_sharing(&PeerInfo::process_key, members.rank) != members.nranks) {
     static_assert(kMaxDeviceRanks <= gpu::kMaxBuffers &&
                   kMaxDeviceRanks <= int{kBoardRanksWithPairs});
     if (!members.shares_devices() || board.empty()) return nullptr;

@@ -16,9 +16,7 @@ Status Engine::failure_of_collective() const {
     return failure.ok() ? execution().pipeline_error() : failure;
   }
   if (const VExchange::Mismatch& block = exchange_->mismatch(); block.peer >= 0) {
-    return fail_on_block(
-        {.peer = block.peer, .theirs = block.theirs, .bytes = 0, .expected_bytes = 0}, block.peer,
-        block.ours);
+    return fail_on_block({.peer = block.peer, .theirs = block.theirs}, block.peer, block.ours);
   }
   if (!exchange_->error().ok()) return exchange_->error();
   return exchange_->current() == nullptr ? Status() : fail_on(*exchange_->current());

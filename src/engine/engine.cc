@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/probes.h"
 
 namespace whorl {
@@ -78,19 +79,18 @@ Status Engine::prepare(CachedCall& cached, const Request& request) {
   cached.bytes = division->bytes;
   cached.plan = division->plan;
   cached.map = division->map;
-  cached.kernels = kernels_of(request.type, request.op, members.nranks,
-                              all_algorithms()[cached.plan->algorithm].at_once, default_simd());
+  const Algorithm& algorithm = all_algorithms()[cached.plan->algorithm];
+  cached.kernels =
+      kernels_of(request.type, request.op, members.nranks, algorithm.at_once, default_simd());
   cached.nontemporal = cached.bytes >= config_.nontemporal_bytes;
   cached.scratch_bytes =
       cached.plan->schedule.scratch.size() * cached.map.chunk * size_of(request.type);
-  const Algorithm& algorithm = all_algorithms()[cached.plan->algorithm];
   cached.agreement =
       members.nranks == 1 ? Agreement::kByData : agreement_of(algorithm, cached.bytes);
   const bool writes = cached.output_bytes > 0;
   if (cached.agreement == Agreement::kByCopy && !writes) cached.agreement = Agreement::kByData;
   if (cached.agreement == Agreement::kByCopy) {
-    constexpr std::size_t kAlignment = 64; // that of Binding::scratch
-    cached.result_at = (cached.scratch_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    cached.result_at = round_up(cached.scratch_bytes, 64); // as Binding::scratch is aligned
     const std::size_t needed = cached.result_at + cached.output_bytes;
     if (needed <= config_.workspace_bytes && (request.table == nullptr || request.table->packed)) {
       cached.scratch_bytes = needed;
@@ -100,14 +100,6 @@ Status Engine::prepare(CachedCall& cached, const Request& request) {
   }
   if (cached.agreement != Agreement::kByBarrier || meeting_.plan != nullptr) return {};
   return prepare(meeting_, {});
-}
-
-/// Brings plan_bytes_ up to date after a start.
-void Engine::count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept {
-  const std::size_t bytes = execution.memory_bytes();
-  if (bytes == counted_bytes) return;
-  plan_bytes_.fetch_add(bytes - counted_bytes, std::memory_order_relaxed); // modulo 2^64
-  counted_bytes = bytes;
 }
 
 /// Begins the records of the current collective.
@@ -195,7 +187,7 @@ Status Engine::start_collective(const Request& request) {
     copied_to_ = std::exchange(binding.output, scratch_.data() + cached.result_at);
   }
   cached.execution.bind(binding, endpoints_);
-  count_execution(cached.execution, cached.counted_bytes);
+  count_memory(cached.execution.grown());
   begin(cached);
   return {};
 }
@@ -217,7 +209,7 @@ void Engine::meet() {
                            .kernels = meeting_.kernels,
                            .fingerprint = fingerprint_},
                           endpoints_);
-  count_execution(meeting_.execution, meeting_.counted_bytes);
+  count_memory(meeting_.execution.grown());
   meeting_.execution.begin();
 }
 

@@ -166,7 +166,6 @@ class Engine {
     std::size_t result_at = 0;     ///< offset in scratch memory of the output if it is copied
     Fingerprint fingerprint;       ///< fingerprint of every repetition, but for the number
     Execution execution;
-    std::size_t counted_bytes = 0; ///< bytes of the execution that plan_bytes_ includes
 
     bool fits(const Request& other) const noexcept {
       return valid && request.count == other.count && request.type == other.type &&
@@ -185,7 +184,10 @@ class Engine {
     constexpr std::size_t kMinTimedBytes = 4096;
     return bytes >= kMinTimedBytes;
   }
-  void count_execution(const Execution& execution, std::size_t& counted_bytes) noexcept;
+  /// Adds to plan_bytes_ what an execution has grown() by.
+  void count_memory(std::size_t grown) noexcept {
+    if (grown != 0) plan_bytes_.fetch_add(grown, std::memory_order_relaxed);
+  }
   /// Plan and windows of a collective.
   struct Division {
     std::size_t bytes = 0; ///< bytes of the larger side, as the selector counts

@@ -132,8 +132,7 @@ class Stream {
 
  protected:
   /// Lets what was queued behind operation `number` go on: that operation and all before it are
-  /// complete.
-  /// Called in the order of numbers, by one thread at a time.
+  /// complete. Called in the order of numbers, by one thread at a time.
   virtual void release(std::uint64_t number) noexcept;
 
  private:
@@ -155,7 +154,7 @@ class Stream {
 
   const std::uint64_t id_;
   std::atomic<std::uint64_t> issued_{0};
-  std::atomic<std::uint64_t> completed_{0}; // release in complete() pairs with acquire above
+  std::atomic<std::uint64_t> completed_{0}; // the store in release() pairs with acquire above
   Event event_;
   mutable std::mutex mutex_;
   Status error_;

@@ -85,7 +85,7 @@ bool TaskQueue::begin_first_for(const Stream* stream, std::uint64_t number, Task
 }
 
 void TaskQueue::carry_out(const Task& task, By by) {
-  const Status status = runner_.run_task(task);
+  const Status status = without_exceptions([&] { return runner_.run_task(task); });
   {
     const std::lock_guard lock(mutex_);
     begun_ = false;
@@ -126,7 +126,8 @@ bool TaskQueue::serve(const WaitPolicy& policy) {
         const std::lock_guard lock(mutex_);
         const bool stopped = stop_.load(std::memory_order_acquire);
         begun = (stopped || first_is_overdue()) && begin_first(task);
-        return begun || stopped ? Progress::kDone : Progress::kIdle;
+        const bool over = stopped && tasks_.empty(); // else another thread is in an earlier task
+        return begun || over ? Progress::kDone : Progress::kIdle;
       },
       of_this, never_set, is_patient ? static_cast<Waiter&>(patient) : eager));
   if (begun) carry_out(task, By::kOwnThread);

@@ -30,7 +30,7 @@ struct Task {
 class TaskRunner {
  public:
   /// Waits for the operations before `task` in its streams, then carries out `task`. Called by the
-  /// thread that has begun the task, see TaskQueue.
+  /// thread that has begun the task, see TaskQueue. An exception counts as an error.
   virtual Status run_task(const Task& task) = 0;
 
  protected:
@@ -56,7 +56,7 @@ class TaskQueue final : public StreamHelper {
     return pending_.load(std::memory_order_acquire) == 0; // pairs with release in carry_out()
   }
   /// Waits for the first task and carries it out, for the progress thread. Returns false after
-  /// stop().
+  /// stop(), once no task is left to begin.
   bool serve(const WaitPolicy& policy);
   void stop() noexcept;
   bool help(const Stream* stream, std::uint64_t number = UINT64_MAX) override;

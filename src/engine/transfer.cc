@@ -1,7 +1,5 @@
 #include "engine/transfer.h"
 
-#include <utility>
-
 #include "kernels/reduce.h"
 
 namespace whorl {
@@ -30,11 +28,6 @@ Status Transfer::start(const TransferSchedules& schedules, DataType type, std::s
                     .pipeline = pipeline},
                    *this);
   return {};
-}
-
-std::size_t Transfer::grown() noexcept {
-  const std::size_t bytes = execution_.memory_bytes();
-  return bytes - std::exchange(counted_bytes_, bytes);
 }
 
 } // namespace whorl

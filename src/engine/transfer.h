@@ -52,8 +52,8 @@ class Transfer final : Execution::Endpoints {
                StagingPipeline* pipeline = nullptr);
   Progress advance() noexcept { return execution_.advance(); }
 
-  /// Returns how many bytes larger the execution is than at the last call, modulo 2^64.
-  std::size_t grown() noexcept;
+  /// Does what Execution::grown() does.
+  std::size_t grown() noexcept { return execution_.grown(); }
 
  private:
   /// Arguments of ChunkMap::make().
@@ -71,7 +71,6 @@ class Transfer final : Execution::Endpoints {
   MapArguments map_arguments_; ///< arguments of the call that made map_
   ChunkMap map_;
   Execution execution_;
-  std::size_t counted_bytes_ = 0;
   Fingerprint fingerprint_;
 };
 

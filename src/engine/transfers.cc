@@ -97,9 +97,7 @@ Status Engine::start_transfer(TransferQueue& queue) {
                                               .peer = transfer.peer(),
                                               .sends = transfer.sends()});
   }
-  if (const std::size_t grown = transfer.grown(); grown != 0) {
-    plan_bytes_.fetch_add(grown, std::memory_order_relaxed);
-  }
+  count_memory(transfer.grown());
   ++queue.next;
   return {};
 }

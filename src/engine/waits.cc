@@ -27,7 +27,7 @@ Status Engine::compare(int peer, const StuckOperation& theirs) const {
   if (other.kind() == Collective::kSend) return {}; // the number of a transfer is of another count
   const auto ours = call_number(other.sequence);
   if (!ours || *ours == other) return {};
-  return fail_on({.peer = peer, .theirs = other, .bytes = 0, .expected_bytes = 0}, peer, *ours);
+  return fail_on({.peer = peer, .theirs = other}, peer, *ours);
 }
 
 /// Returns the fingerprint of this rank's collective with a number: of the one under way, or of one
@@ -68,8 +68,7 @@ Status Engine::compare_left_over(int peer) const {
     if (!is_alike(theirs) || static_cast<std::int32_t>(theirs.sequence - completed) > 0) continue;
     const auto ours = call_number(theirs.sequence);
     if (ours && *ours != theirs) {
-      return fail_on({.peer = peer, .theirs = theirs, .bytes = 0, .expected_bytes = 0}, peer,
-                     *ours);
+      return fail_on({.peer = peer, .theirs = theirs}, peer, *ours);
     }
   }
   return {};

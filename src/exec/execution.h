@@ -96,9 +96,9 @@ class Execution {
     return binding_.pipeline == nullptr ? Status() : binding_.pipeline->error();
   }
 
-  /// Returns the bytes of memory behind this object, with what a rebind() of the present operation
-  /// will add.
-  std::size_t memory_bytes() const noexcept;
+  /// Returns by how many bytes the memory behind this object, with what a rebind() of the present
+  /// operation will add, is larger than at the last call, modulo 2^64.
+  std::size_t grown() noexcept;
 
  private:
   /// Source that a peer may still be reading.
@@ -264,6 +264,7 @@ class Execution {
   bool failed_ = false;
   Trace* trace_ = nullptr;
   std::uint32_t track_ = 0;
+  std::size_t counted_bytes_ = 0; ///< bytes of memory at the last grown()
 };
 
 } // namespace whorl

@@ -1,5 +1,6 @@
 // Addresses of the operands of an Execution's steps.
 #include <algorithm>
+#include <utility>
 
 #include "exec/execution.h"
 
@@ -144,7 +145,7 @@ void Execution::rebase_step_operands() noexcept {
   }
 }
 
-std::size_t Execution::memory_bytes() const noexcept {
+std::size_t Execution::grown() noexcept {
   std::size_t bytes =
       lanes_.capacity() * sizeof(LaneRun) + messages_.capacity() * sizeof messages_[0] +
       sources_.capacity() * sizeof sources_[0] + targets_.capacity() * sizeof targets_[0];
@@ -156,7 +157,7 @@ std::size_t Execution::memory_bytes() const noexcept {
              lane.next_message.capacity() * sizeof lane.next_message[0] +
              std::max(lane.step_operands.capacity(), count) * sizeof lane.step_operands[0];
   }
-  return bytes;
+  return bytes - std::exchange(counted_bytes_, bytes);
 }
 
 } // namespace whorl

@@ -51,25 +51,26 @@ Execution::Waiting Execution::waiting() const noexcept {
   if (binding_.pipeline != nullptr && !segment_active_) {
     return {.phase = "copying from the device", .for_device = true};
   }
+  constexpr const char* kReleasing = "releasing sent buffers";
   for (std::size_t i = 0; i < active_lanes_; ++i) {
     const LaneRun& lane = lanes_[i];
-    Waiting waiting{.peer = -1, .phase = "releasing sent buffers"};
-    if (lane.finished) {
-      for (std::size_t p = 0; p < lane.endpoints.size() && waiting.peer < 0; ++p) {
-        if (publishes_to(lane, *lane.endpoints[p]) || !settled(lane, *lane.endpoints[p])) {
-          waiting.peer = static_cast<int>(lane.lane->peers[p]);
-        }
+    const auto rank_of = [&](std::size_t peer) { return static_cast<int>(lane.lane->peers[peer]); };
+    const auto first_peer = [&](const auto& matters) {
+      for (std::size_t p = 0; p < lane.endpoints.size(); ++p) {
+        if (matters(*lane.endpoints[p])) return rank_of(p);
       }
-      if (waiting.peer < 0) continue;
-      return waiting;
+      return -1;
+    };
+    if (lane.finished) {
+      const int peer =
+          first_peer([&](Endpoint& end) { return publishes_to(lane, end) || !settled(lane, end); });
+      if (peer >= 0) return {.peer = peer, .phase = kReleasing};
+      continue;
     }
     const Step& step = lane.lane->steps[lane.step];
     if (step.waits()) continue; // the loop finds the lane that this one waits for
     if (lane.phase == Phase::kSend) {
-      waiting.phase = "sending";
-      waiting.peer =
-          static_cast<int>(lane.lane->peers[static_cast<std::size_t>(step.tx + lane.sent)]);
-      return waiting;
+      return {.peer = rank_of(static_cast<std::size_t>(step.tx + lane.sent)), .phase = "sending"};
     }
     if (!heard_all_ && heard_lanes_ < active_lanes_ &&
         heard_peers_ < lanes_[heard_lanes_].endpoints.size()) {
@@ -78,21 +79,11 @@ Execution::Waiting Execution::waiting() const noexcept {
     }
     for (int f = 0; f < step.fan_in(); ++f) {
       const auto index = static_cast<std::size_t>(step.rx + f);
-      if (!lane.endpoints[index]->try_peek()) {
-        waiting.phase = "receiving";
-        waiting.peer = static_cast<int>(lane.lane->peers[index]);
-        return waiting;
-      }
+      if (!lane.endpoints[index]->try_peek()) return {.peer = rank_of(index), .phase = "receiving"};
     }
-    for (std::size_t p = 0; p < lane.endpoints.size() && waiting.peer < 0; ++p) {
-      if (publishes_to(lane, *lane.endpoints[p]))
-        waiting.peer = static_cast<int>(lane.lane->peers[p]);
-    }
-    if (waiting.peer < 0 && step.sends()) {
-      waiting.phase = "sending";
-      waiting.peer = static_cast<int>(lane.lane->peers[step.tx]);
-    }
-    return waiting;
+    const int peer = first_peer([&](Endpoint& end) { return publishes_to(lane, end); });
+    if (peer < 0 && step.sends()) return {.peer = rank_of(step.tx), .phase = "sending"};
+    return {.peer = peer, .phase = kReleasing};
   }
   return {};
 }

@@ -179,12 +179,9 @@ Result<Pmi1::Words> Pmi1::ask(const std::string& line, std::string_view answer,
 
 Status Pmi1::send(std::string_view line, std::int64_t timeout_ms) {
   while (!line.empty()) {
-    iovec part{.iov_base = const_cast<char*>(line.data()), .iov_len = line.size()};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    const int sent = transfer_some(socket_.get(), POLLOUT, timeout_ms,
-                                   [&] { return sys().sendmsg(socket_.get(), &message); });
+    const int sent = transfer_some(socket_.get(), POLLOUT, timeout_ms, [&] {
+      return sys().send(socket_.get(), std::as_bytes(std::span(line)));
+    });
     if (sent < 0) {
       return launcher_error(
           fmt::format("cannot write to the socket of PMI_FD: {}", std::strerror(-sent)));
@@ -204,12 +201,9 @@ Result<std::string> Pmi1::receive(std::int64_t timeout_ms) {
     if (received_.size() > kMaxLineBytes)
       return launcher_error("the PMI-1 server's line never ends");
     std::array<char, 1024> bytes;
-    iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    const int got = transfer_some(socket_.get(), POLLIN, timeout_ms,
-                                  [&] { return sys().recvmsg(socket_.get(), &message); });
+    const int got = transfer_some(socket_.get(), POLLIN, timeout_ms, [&] {
+      return sys().recv(socket_.get(), std::as_writable_bytes(std::span(bytes)));
+    });
     if (got == 0) return launcher_error("the PMI-1 server closed the connection");
     if (got < 0) {
       return launcher_error(

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/descriptor_error.h"
 #include "base/log.h"
 #include "net/address.h"
 #include "net/listener.h"
@@ -50,7 +51,7 @@ Status Acceptor::accept_from(std::size_t listener) {
   // A bound for each round, so that a flood of connections cannot keep the others waiting.
   for (int i = 0; i < 256 && listener < listeners_.size(); ++i) {
     Fd socket(sys().accept(listeners_[listener]));
-    if (socket.get() == -EMFILE || socket.get() == -ENFILE) {
+    if (descriptors_used_up(socket.get())) {
       // The kernel takes a descriptor before it looks whether a connection waits.
       pollfd waiting{listeners_[listener], POLLIN, 0};
       if (sys().poll({&waiting, 1}, 0) == 0) return {};

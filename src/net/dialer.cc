@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/descriptor_error.h"
+
 namespace whorl {
 namespace {
 
@@ -102,11 +104,11 @@ Status Dialer::start_due(std::uint64_t now) {
 Status Dialer::start(Attempt& attempt) {
   ++attempt.tries;
   Fd socket(sys().socket(attempt.address->family(), SOCK_STREAM));
-  while ((socket.get() == -EMFILE || socket.get() == -ENFILE) && make_room_()) {
+  while (descriptors_used_up(socket.get()) && make_room_()) {
     socket = Fd(sys().socket(attempt.address->family(), SOCK_STREAM));
   }
   int result = socket.get();
-  if (result == -EMFILE || result == -ENFILE) return out_of_files(result);
+  if (descriptors_used_up(result)) return out_of_files(result);
   if (result >= 0) {
     if (!plan_.congestion.empty()) { // best effort: the listening side has reported errors
       static_cast<void>(sys().setsockopt(result, IPPROTO_TCP, TCP_CONGESTION, plan_.congestion));
@@ -125,9 +127,9 @@ Status Dialer::start(Attempt& attempt) {
 Status Dialer::out_of_files(int error) const {
   return Status::error(
       Code::kSystemError,
-      fmt::format("rank {} cannot open the sockets that it needs to reach {} connections: {}; "
-                  "raise the limit on open files (ulimit -n)",
-                  plan_.rank, plan_.targets.size() + plan_.expected.size(), errno_text(error)));
+      fmt::format("rank {} cannot open the sockets that it needs to reach {} connections: {}",
+                  plan_.rank, plan_.targets.size() + plan_.expected.size(),
+                  descriptor_error(error)));
 }
 
 Status Dialer::begin_handshake(Attempt& attempt, Fd socket) {

@@ -93,11 +93,8 @@ Progress Handshake::fail(HandshakeFailure failure, int error) noexcept {
 
 Progress Handshake::send() noexcept {
   while (moved_ < size_) {
-    iovec part{buffer_.data() + moved_, size_ - moved_};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    const ssize_t sent = sys().sendmsg(socket_.get(), &message);
+    const auto rest = std::span<const std::byte>(buffer_).subspan(moved_, size_ - moved_);
+    const ssize_t sent = sys().send(socket_.get(), rest);
     // A socket that is still connecting says ENOTCONN or EAGAIN.
     if (sent == -EAGAIN || sent == -ENOTCONN) return Progress::kIdle;
     if (sent < 0) return fail(HandshakeFailure::kClosed, static_cast<int>(sent));
@@ -109,11 +106,8 @@ Progress Handshake::send() noexcept {
 Progress Handshake::receive(std::size_t size) noexcept {
   while (moved_ < size) {
     // Reads never go past the end of this message: bytes behind it belong to the socket's owner.
-    iovec part{buffer_.data() + moved_, size - moved_};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    const ssize_t got = sys().recvmsg(socket_.get(), &message);
+    const auto rest = std::span(buffer_).subspan(moved_, size - moved_);
+    const ssize_t got = sys().recv(socket_.get(), rest);
     if (got == -EAGAIN) return Progress::kIdle;
     if (got <= 0) return fail(HandshakeFailure::kClosed, static_cast<int>(got));
     moved_ += static_cast<std::size_t>(got);
@@ -158,7 +152,7 @@ Progress Handshake::next() noexcept {
     case State::kReadChallenge: {
       if (!check_challenge()) return Progress::kFailed;
       Digest proof{};
-      if (!mac("whorl connect", proof)) return fail(HandshakeFailure::kProtocol);
+      if (!mac("whorl connect", &proof)) return fail(HandshakeFailure::kProtocol);
       std::array<std::byte, kProofBytes> message{};
       std::memcpy(message.data() + 4, proof.data(), proof.size());
       start_sending(State::kSendProof, message);
@@ -214,7 +208,7 @@ bool Handshake::check_challenge() noexcept {
     return false;
   }
   Digest ours{};
-  if (!mac("whorl accept", ours)) {
+  if (!mac("whorl accept", &ours)) {
     fail(HandshakeFailure::kProtocol);
     return false;
   }
@@ -259,11 +253,8 @@ bool Handshake::agree_on_encryption() noexcept {
   return state_ != State::kFailed;
 }
 
-bool Handshake::mac(std::string_view label, std::span<std::byte, kMacBytes> out) const noexcept {
-  Digest digest{};
-  if (!hmac_sha256(identity_.secret, label, {hello_, answer_}, &digest)) return false;
-  std::copy(digest.begin(), digest.end(), out.begin());
-  return true;
+bool Handshake::mac(std::string_view label, std::array<std::byte, kMacBytes>* out) const noexcept {
+  return hmac_sha256(identity_.secret, label, {hello_, answer_}, out);
 }
 
 } // namespace whorl

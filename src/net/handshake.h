@@ -143,10 +143,9 @@ class Handshake {
   void start_sending(State state, std::span<const std::byte> message) noexcept;
   void start_reading(State state) noexcept;
   void check_hello() noexcept;
-  void answer_hello() noexcept;
   bool check_challenge() noexcept;
   bool check_proof() noexcept;
-  bool mac(std::string_view label, std::span<std::byte, kMacBytes> out) const noexcept;
+  bool mac(std::string_view label, std::array<std::byte, kMacBytes>* out) const noexcept;
   bool agree_on_encryption() noexcept;
   std::string text_of_disagreement() const;
 

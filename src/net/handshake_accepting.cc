@@ -56,16 +56,13 @@ void Handshake::check_hello() noexcept {
   state_ = State::kDecide;
 }
 
-void Handshake::admit() noexcept {
-  if (state_ == State::kDecide) answer_hello();
-}
-
 void Handshake::admit(const decltype(Identity::secret)& secret) noexcept {
   identity_.secret = secret;
   admit();
 }
 
-void Handshake::answer_hello() noexcept {
+void Handshake::admit() noexcept {
+  if (state_ != State::kDecide) return;
   Digest proof{};
   std::array<std::byte, kNonceBytes> nonce{};
   KeyExchange::Share share{};
@@ -74,7 +71,7 @@ void Handshake::answer_hello() noexcept {
     return;
   }
   put(put(put(answer_.data(), encrypts_ ? kEncrypts : 0), nonce), share);
-  if (!mac("whorl accept", proof)) {
+  if (!mac("whorl accept", &proof)) {
     fail(HandshakeFailure::kProtocol);
     return;
   }
@@ -108,7 +105,7 @@ bool Handshake::check_proof() noexcept {
     return false;
   }
   Digest ours{};
-  if (!mac("whorl connect", ours)) { // this process ends: no fault of the other side's secret
+  if (!mac("whorl connect", &ours)) { // this process ends: no fault of the other side's secret
     fail(HandshakeFailure::kProtocol);
     return false;
   }

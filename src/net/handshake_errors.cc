@@ -14,8 +14,7 @@ std::string Handshake::text_of_disagreement() const {
   const bool connecting_encrypts = connects_ == encrypts_;
   return fmt::format(
       "WHORL_ENCRYPT is {} at rank {} and {} at {}: set it alike for all ranks, and for the "
-      "process "
-      "that makes the unique id",
+      "process that makes the unique id",
       connecting_encrypts ? 1 : 0, name_.from, connecting_encrypts ? 0 : 1,
       name_.role == SocketRole::kBootstrap ? "the root of the rendezvous"
                                            : fmt::format("rank {}", name_.to));

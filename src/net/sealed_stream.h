@@ -17,9 +17,10 @@ namespace whorl {
 /// or put into another order without being noticed.
 ///
 ///     ┌─────────────────────┬────────────────────────────┐
-///     │ length 4  │ tag 16  │ `length` bytes  │  tag 16  │   AES-256-GCM, once for each part; the
-///     └───────── header ────┴────────── body ────────────┘   nonce is part and number of the
-///     record
+///     │ length 4  │ tag 16  │ `length` bytes  │  tag 16  │
+///     └───────── header ────┴────────── body ────────────┘
+///
+/// Each part is encrypted by AES-256-GCM; its nonce is the part and the number of the record.
 ///
 /// The header has a tag of its own, so that a reader never waits for more bytes than the peer has
 /// sent: an enlarged length is found out at once, where a tag for both would have to be awaited.

@@ -6,15 +6,11 @@
 #include "node/board.h"
 
 namespace whorl {
-namespace {
-
-constexpr std::size_t kPageBytes = 4096;
-} // namespace
 
 Result<ShmMeeting> Node::meet(ShmMeetingPlan plan) {
   const Membership& membership = *plan.membership;
-  const std::size_t board =
-      round_up(board_bytes_for(plan.members.size(), membership.shares_devices()), kPageBytes);
+  const std::size_t board = round_up(
+      board_bytes_for(plan.members.size(), membership.shares_devices()), sys().page_bytes());
   const SegmentPlan transport = std::exchange(plan.segment, {});
   plan.segment = {
       .bytes = board + transport.bytes,

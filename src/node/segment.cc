@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/descriptor_error.h"
 #include "node/fd_message.h"
 #include "node/host_links.h"
 #include "node/offer.h"
@@ -128,12 +129,10 @@ Status Meeting::open_pidfds() {
     if (!has_pidfd(link.rank) && !membership_.same_process(link.rank, membership_.rank) &&
         pid > 0) {
       const int fd = sys().pidfd_open(pid);
-      if (fd == -EMFILE || fd == -ENFILE) {
-        return Status::error(
-            Code::kSystemError,
-            fmt::format("rank {} cannot watch the processes of its host: {}; raise the limit on "
-                        "open files (ulimit -n)",
-                        membership_.rank, std::strerror(-fd)));
+      if (descriptors_used_up(fd)) {
+        return Status::error(Code::kSystemError,
+                             fmt::format("rank {} cannot watch the processes of its host: {}",
+                                         membership_.rank, descriptor_error(fd)));
       }
       if (fd >= 0) result_.pidfds.push_back({.rank = link.rank, .fd = Fd(fd)});
     }

@@ -26,11 +26,7 @@ void close_gently(int fd, std::span<std::byte> scratch) noexcept {
   if (fd < 0) return;
   static_cast<void>(sys().shutdown_send(fd));
   for (int i = 0; i < kMaxReads; ++i) {
-    iovec part{scratch.data(), scratch.size()};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    if (sys().recvmsg(fd, &message) <= 0) break;
+    if (sys().recv(fd, scratch) <= 0) break;
   }
 }
 

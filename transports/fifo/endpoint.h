@@ -20,7 +20,7 @@ inline void ring_doorbell(Doorbell& bell) noexcept {
   if (bell.sleeping.load(std::memory_order_relaxed) == 0) [[likely]]
     return;
   if (bell.sleeping.exchange(0, std::memory_order_acq_rel) == 0) return; // another rank rings
-  bell.rings.fetch_add(1, std::memory_order_release); // pairs with acquire in FifoTransport::sleep
+  bell.rings.fetch_add(1, std::memory_order_release); // pairs with FifoTransport::block()
   sys().futex_wake(&bell.rings);
 }
 

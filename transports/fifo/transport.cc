@@ -120,16 +120,8 @@ Status FifoTransport::wait_for_peers(std::uint64_t deadline_ns, Waiter& waiter) 
                   membership_->rank, traits().name, names, membership_->timeout_ns / 1'000'000));
 }
 
-Result<SegmentLayout> layout_of(const Membership& membership, std::span<const int> members) {
-  return SegmentLayout::make({.ranks = static_cast<std::uint32_t>(members.size()),
-                              .channels = static_cast<std::uint32_t>(membership.channels),
-                              .slots = static_cast<std::uint32_t>(membership.slots),
-                              .slot_bytes = membership.slot_bytes,
-                              .long_laps = membership.smallest_budget() == 0});
-}
-
-Status check_members(const Membership& membership, std::span<const int> members,
-                     std::span<const int> peers) {
+Result<SegmentLayout> layout_for(const Membership& membership, std::span<const int> members,
+                                 std::span<const int> peers) {
   for (const int peer : peers) {
     if (peer != membership.rank && std::binary_search(members.begin(), members.end(), peer)) {
       continue;
@@ -138,7 +130,11 @@ Status check_members(const Membership& membership, std::span<const int> members,
                          fmt::format("rank {} shares no memory with {}", membership.rank,
                                      membership.describe(peer)));
   }
-  return {};
+  return SegmentLayout::make({.ranks = static_cast<std::uint32_t>(members.size()),
+                              .channels = static_cast<std::uint32_t>(membership.channels),
+                              .slots = static_cast<std::uint32_t>(membership.slots),
+                              .slot_bytes = membership.slot_bytes,
+                              .long_laps = membership.smallest_budget() == 0});
 }
 
 Endpoint* FifoTransport::endpoint(int peer, int channel) noexcept {

@@ -11,8 +11,7 @@
 namespace whorl {
 
 /// Common part of inproc and shm: endpoints, sleeping and waking, the communicator's error,
-/// leaving. The
-/// derived class gets the memory, calls attach(), and calls leave() in its destructor.
+/// leaving. The derived class gets the memory, calls attach(), and calls leave() in its destructor.
 class FifoTransport : public Transport, protected FifoHost {
  public:
   Endpoint* endpoint(int peer, int channel) noexcept override;
@@ -111,14 +110,13 @@ template <class Belongs>
 std::vector<int> members_of(const Membership& membership, Belongs&& belongs) {
   std::vector<int> members;
   for (int rank = 0; rank < membership.nranks; ++rank) {
-    if (belongs(membership.peers[static_cast<std::size_t>(rank)])) members.push_back(rank);
+    if (belongs(membership.info(rank))) members.push_back(rank);
   }
   return members;
 }
-/// Returns the layout of the segment that `members` share.
-Result<SegmentLayout> layout_of(const Membership& membership, std::span<const int> members);
-/// Returns an error if a peer is no member: connect() was called for a rank that reach() excludes.
-Status check_members(const Membership& membership, std::span<const int> members,
-                     std::span<const int> peers);
+/// Returns the layout of the segment of `members`; an error if a peer is no member: connect() was
+/// called for a rank that reach() excludes.
+Result<SegmentLayout> layout_for(const Membership& membership, std::span<const int> members,
+                                 std::span<const int> peers);
 
 } // namespace whorl

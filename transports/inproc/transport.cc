@@ -114,15 +114,14 @@ Status InprocTransport::connect(const Membership& membership, std::span<const in
                                 std::size_t index) {
   static_cast<void>(index);
   if (peers.empty()) return {};
-  const PeerInfo& self = membership.peers[static_cast<std::size_t>(membership.rank)];
+  const PeerInfo& self = membership.info(membership.rank);
   std::vector<int> members = members_of(membership, [&](const PeerInfo& info) {
     return info.host_key == self.host_key && info.process_key == self.process_key;
   });
-  const auto layout = layout_of(membership, members);
+  const auto layout = layout_for(membership, members, peers);
   if (!layout.ok()) return layout.status();
   const auto zero_copy = param_bool(Param::kZeroCopy);
   if (!zero_copy.ok()) return zero_copy.status();
-  WHORL_TRY(check_members(membership, members, peers));
   const std::uint64_t deadline_ns = sys().now_ns() + membership.timeout_ns;
   auto segment = join_segment(membership, *layout, members);
   if (!segment.ok()) return segment.status();

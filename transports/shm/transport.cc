@@ -96,7 +96,7 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
                              std::size_t index) {
   const Fd listener = std::move(listener_);
   if (peers.empty()) return {};
-  const PeerInfo& self = membership.peers[static_cast<std::size_t>(membership.rank)];
+  const PeerInfo& self = membership.info(membership.rank);
   ShmMeetingPlan plan;
   plan.membership = &membership;
   std::vector<int> members = members_of(membership, [&](const PeerInfo& info) {
@@ -104,12 +104,11 @@ Status ShmTransport::connect(const Membership& membership, std::span<const int> 
            info.addresses[index].size == SocketAddress::kEncodedBytes;
   });
   plan.members = members;
-  const auto layout = layout_of(membership, members);
+  const auto layout = layout_for(membership, members, peers);
   if (!layout.ok()) return layout.status();
   const auto allowed = param_bool(Param::kZeroCopy);
   if (!allowed.ok()) return allowed.status();
   const bool zero_copy = *allowed && processes_of(membership, members).size() <= kMaxProcesses;
-  WHORL_TRY(check_members(membership, members, peers));
   if (zero_copy) {
     const auto heap = process_heap();
     if (heap.ok()) {
@@ -213,25 +212,26 @@ void ShmTransport::poll_failures(std::uint64_t waited_ns) noexcept {
   FifoTransport::poll_failures(waited_ns);
 }
 
-bool ShmTransport::is_gone(int peer) const noexcept {
-  if (has_left(peer)) return true;
-  return std::any_of(watches_.begin(), watches_.end(), [peer](const Watch& watch) {
-    if (!watch.pidfd ||
-        std::find(watch.ranks.begin(), watch.ranks.end(), peer) == watch.ranks.end())
-      return false;
-    pollfd exit{.fd = watch.fd->get(), .events = POLLIN, .revents = 0};
-    return sys().poll({&exit, 1}, 0) > 0;
-  });
-}
-
-bool ShmTransport::is_lost(int peer) noexcept {
-  if (FifoTransport::is_lost(peer)) return true;
-  const bool ended = std::any_of(watches_.begin(), watches_.end(), [peer](const Watch& watch) {
-    if (std::find(watch.ranks.begin(), watch.ranks.end(), peer) == watch.ranks.end()) return false;
+/// Returns whether the process of a peer has ended, by its pidfd or, unless `surely`, by the end of
+/// a socket.
+bool ShmTransport::has_ended(int peer, bool surely) const noexcept {
+  return std::any_of(watches_.begin(), watches_.end(), [=](const Watch& watch) {
+    const auto& ranks = watch.ranks;
+    if (surely && !watch.pidfd) return false;
+    if (std::find(ranks.begin(), ranks.end(), peer) == ranks.end()) return false;
     const short events = watch.pidfd ? POLLIN : POLLRDHUP;
     pollfd end{.fd = watch.fd->get(), .events = events, .revents = 0};
     return sys().poll({&end, 1}, 0) > 0;
   });
+}
+
+bool ShmTransport::is_gone(int peer) const noexcept {
+  return has_left(peer) || has_ended(peer, true);
+}
+
+bool ShmTransport::is_lost(int peer) noexcept {
+  if (FifoTransport::is_lost(peer)) return true;
+  const bool ended = has_ended(peer, false);
   if (ended) tell_death(peer);
   return ended;
 }

@@ -40,6 +40,7 @@ class ShmTransport final : public FifoTransport {
 
   bool back(int peer, std::span<std::byte> part, bool needed) noexcept override;
   bool is_gone(int peer) const noexcept override;
+  bool has_ended(int peer, bool surely) const noexcept;
   bool locate(std::span<const std::byte> source, std::uint64_t* offset) noexcept override;
   std::byte* resolve(int peer, const Descriptor& descriptor) noexcept override;
 

@@ -49,9 +49,7 @@ bool is_long(int fd) {
 Result<TcpTuning> TcpTuning::from_environment() {
   TcpTuning tuning;
   tuning.congestion_ = param_text(Param::kTcpCongestion);
-  const auto bytes = param_int(Param::kTcpBufferBytes, 0, kLargestBuffer);
-  if (!bytes.ok()) return bytes.status();
-  tuning.buffer_bytes_ = static_cast<int>(*bytes);
+  WHORL_TRY(read_param(Param::kTcpBufferBytes, 0, kLargestBuffer, tuning.buffer_bytes_));
   if (tuning.buffer_bytes_ != 0 && tuning.buffer_bytes_ < kMinBuffer) {
     return Status::error(Code::kInvalidUsage,
                          fmt::format("WHORL_TCP_BUFFER_BYTES=\"{}\" is less than {}; leave it out, "

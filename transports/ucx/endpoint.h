@@ -75,7 +75,7 @@ class UcxEndpoint final : public Endpoint {
   void take_counts(const ucx::Header& header) noexcept;
   /// Records that the peer has left after it had sent `messages`.
   void set_end(std::uint64_t messages) noexcept {
-    end_.store(messages, std::memory_order_release); // pairs with acquire in try_peek()
+    end_.store(messages, std::memory_order_release); // pairs with acquire in has_ended()
   }
   /// Lets no message be fetched to exposed buffers any more; the caller holds the worker's mutex.
   void revoke() noexcept { revoked_ = true; }

@@ -53,25 +53,17 @@ bool PortFilter::admits(std::string_view device, int port) const noexcept {
 
 Result<VerbsSettings> VerbsSettings::from_environment() {
   VerbsSettings settings;
-  const auto number = [](Param param, std::int64_t low, std::int64_t high, auto& out) -> Status {
-    const auto value = param_int(param, low, high);
-    if (!value.ok()) return value.status();
-    out = static_cast<std::remove_reference_t<decltype(out)>>(*value);
-    return {};
-  };
-  const auto disabled = param_bool(Param::kIbDisable);
-  if (!disabled.ok()) return disabled.status();
-  settings.disabled = *disabled;
+  WHORL_TRY(read_param(Param::kIbDisable, settings.disabled));
   Result<PortFilter> filter = PortFilter::parse(param_text(Param::kIbHca));
   if (!filter.ok()) return filter.status();
   settings.filter = *std::move(filter);
-  WHORL_TRY(number(Param::kIbGidIndex, -1, 65535, settings.gid_index));
-  WHORL_TRY(number(Param::kIbTrafficClass, 0, 255, settings.traffic_class));
-  WHORL_TRY(number(Param::kIbServiceLevel, 0, 15, settings.service_level));
-  WHORL_TRY(number(Param::kIbTimeout, 1, 31, settings.timeout));
-  WHORL_TRY(number(Param::kIbRetryCount, 0, 7, settings.retry_count));
-  WHORL_TRY(number(Param::kIbPkey, 0, 65535, settings.pkey_index));
-  WHORL_TRY(number(Param::kIbRails, 1, 4, settings.rails));
+  WHORL_TRY(read_param(Param::kIbGidIndex, -1, 65535, settings.gid_index));
+  WHORL_TRY(read_param(Param::kIbTrafficClass, 0, 255, settings.traffic_class));
+  WHORL_TRY(read_param(Param::kIbServiceLevel, 0, 15, settings.service_level));
+  WHORL_TRY(read_param(Param::kIbTimeout, 1, 31, settings.timeout));
+  WHORL_TRY(read_param(Param::kIbRetryCount, 0, 7, settings.retry_count));
+  WHORL_TRY(read_param(Param::kIbPkey, 0, 65535, settings.pkey_index));
+  WHORL_TRY(read_param(Param::kIbRails, 1, 4, settings.rails));
   // To a device 7 means for ever: the end of a peer would never be reported.
   settings.retry_count = std::min<std::uint8_t>(settings.retry_count, 6);
   return settings;

@@ -48,9 +48,7 @@ Result<std::shared_ptr<DeviceStream>> DeviceStream::make(CUstream handle, CUcont
   auto stream = std::make_shared<DeviceStream>();
   stream->handle_ = handle;
   stream->context_ = context;
-  const auto segment_bytes = param_int(Param::kSegmentBytes, 0, std::int64_t{1} << 40);
-  if (!segment_bytes.ok()) return segment_bytes.status();
-  stream->segment_bytes_ = static_cast<std::size_t>(*segment_bytes);
+  WHORL_TRY(read_param(Param::kSegmentBytes, 0, std::int64_t{1} << 40, stream->segment_bytes_));
   WHORL_TRY(stream->probe_.prepare());
   return stream;
 }

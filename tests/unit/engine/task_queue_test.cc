@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -98,6 +99,30 @@ TEST_F(TaskQueueTest, ServesWhatIsQueuedBeforeItStops) {
   EXPECT_EQ(runner.order, (Names{1}));
 }
 
+TEST_F(TaskQueueTest, ServesAfterItStopsWhatIsBehindATaskOfAnotherThread) {
+  std::atomic<bool> inside{false}, may_end{false};
+  runner.body = [&](const Task& task) {
+    if (task.timeout_ns != 1) return Status();
+    inside = true;
+    Runner::wait_for([&] { return may_end.load(); });
+    return Status();
+  };
+  push(1, stream);
+  push(2, other);
+  std::thread helper([&] { EXPECT_TRUE(queue->help(stream.get())); });
+  Runner::wait_for([&] { return inside.load(); });
+  queue->stop();
+  std::thread server([&] {
+    EXPECT_TRUE(queue->serve(kPolicy));
+    EXPECT_FALSE(queue->serve(kPolicy));
+  });
+  sys().sleep_ns(20'000'000); // in which the server looks at the queue
+  may_end = true;
+  helper.join();
+  server.join();
+  EXPECT_EQ(runner.order, (Names{1, 2}));
+}
+
 TEST_F(TaskQueueTest, StopWakesTheThreadThatServes) {
   std::thread server([&] { EXPECT_FALSE(queue->serve(kPolicy)); });
   queue->stop();
@@ -125,6 +150,19 @@ TEST_F(TaskQueueTest, HelpCarriesOutOneTaskInTheCallingThread) {
   EXPECT_TRUE(queue->help(nullptr));
   EXPECT_EQ(runner.order, (Names{1, 2}));
   EXPECT_FALSE(queue->help(nullptr));
+}
+
+TEST_F(TaskQueueTest, AnExceptionIsTheErrorOfItsTask) {
+  class Throwing final : public TaskRunner {
+   public:
+    Status run_task(const Task&) override { throw std::bad_alloc(); }
+  } throwing;
+  queue = std::make_shared<TaskQueue>(throwing);
+  push(1, stream);
+  EXPECT_TRUE(queue->serve(kPolicy));
+  EXPECT_EQ(stream->error().code(), Code::kSystemError);
+  EXPECT_TRUE(stream->idle());
+  EXPECT_TRUE(queue->idle());
 }
 
 TEST_F(TaskQueueTest, HelpForAStreamLeavesAQueueWithoutItAlone) {
