@@ -177,9 +177,7 @@ class MeshLoop {
   std::string_view advice() const {
     if (links_.front().role == SocketRole::kShm) {
       return "Check that these ranks run, and on this host: hosts with the same boot id, such as "
-             "copies of a virtual machine, or with the same WHORL_HOST_ID need each a "
-             "WHORL_HOST_ID "
-             "of its own";
+             "copies of a virtual machine, need each a WHORL_HOST_ID of its own";
     }
     const bool within_host =
         std::all_of(plan_.targets.begin(), plan_.targets.end(), [](const MeshTarget& target) {
