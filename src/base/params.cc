@@ -75,8 +75,10 @@ constexpr std::array kParams{
     ParamInfo{Param::kHostId, "WHORL_HOST_ID", "",
               "Ranks with the same text count as being on one host. Empty: boot id and network "
               "namespace."},
-    ParamInfo{Param::kHostAddress, "WHORL_HOST_ADDRESS", "",
-              "Address of this host for other ranks. Empty: all addresses, ranked."},
+    ParamInfo{
+        Param::kHostAddress, "WHORL_HOST_ADDRESS", "",
+        "Address of this host for other ranks, or the name of its interface, such as eth1. Empty: "
+        "all addresses, ranked."},
     ParamInfo{
         Param::kFabricFile, "WHORL_FABRIC_FILE", "",
         "File that lists the switches between hosts: Slurm's topology.conf or topology.yaml, "

@@ -200,7 +200,8 @@ class RootOob final : public Oob {
     if (now >= deadline_ns_) {
       return Status::error(Code::kRemoteError,
                            fmt::format("rank {} of {}: the root of the rendezvous has not answered "
-                                       "in time: its process may be stopped",
+                                       "in time: its process may be stopped, its host down, or the "
+                                       "network not carry large packets (MTU)",
                                        self_.rank, self_.nranks));
     }
     pollfd entry{socket_.get(), events, 0};
@@ -325,11 +326,19 @@ Result<Rendezvous> meet_once(const UniqueId& id, const Attendant& self, const ch
                     "before: {}",
                     self.rank, self.nranks, gone));
   }
-  Result<Rendezvous> met = join_root(self, {.identity = id.identity,
-                                            .addresses = id.addresses,
-                                            .same_user = false,
-                                            .where = where,
-                                            .gone = gone});
+  const bool leaves_host =
+      std::any_of(id.addresses.begin(), id.addresses.end(),
+                  [](const SocketAddress& address) { return address.family() != AF_UNIX; });
+  Result<Rendezvous> met = join_root(
+      self, {.identity = id.identity,
+             .addresses = id.addresses,
+             .same_user = false,
+             .where = where,
+             .gone = leaves_host ? gone
+                                 : gone + "; this one leads only to a process in the same host and "
+                                          "network namespace, because the launcher said that all "
+                                          "ranks are on one host, or that host has no address but "
+                                          "loopback for others (WHORL_HOST_ADDRESS)"});
   if (met.ok()) used.add(id, self.rank);
   return met;
 }

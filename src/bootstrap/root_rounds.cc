@@ -48,8 +48,10 @@ bool Root::begin(Connection& c) {
 /// Tells a peer, and nobody else, that all ranks are there: the words of the peer may be late ones
 /// of a rank that has tried again since, with other ranks.
 void Root::refuse(Connection& c) {
-  const std::string text =
-      fmt::format("rank {} ({}) comes after all {} ranks have met", c.rank, c.who, nranks_);
+  const std::string text = fmt::format(
+      "rank {} ({}) comes after all {} ranks have met; does it belong to another job "
+      "that uses the same address or unique id?",
+      c.rank, c.who, nranks_);
   c.closing = true; // so only the end of the connection matters
   c.answer = error_answer(Code::kInvalidUsage, text);
   send_answer(c);
@@ -247,13 +249,20 @@ std::string Root::describe_missing(std::uint32_t timeout_ms) const {
     names += (i + 1 == count ? " and " : ", ") + missing[i];
   }
   if (count > kMaxNamed) names += fmt::format(" and {} more", count - kMaxNamed);
-  return fmt::format(
-      "rank{} {} of {} did not {} within the timeout of {} s; {} rank{} waiting. Check that {} "
-      "started, with the same unique id or address and the right rank, and can reach the root of "
-      "the rendezvous",
+  const std::string missed = fmt::format(
+      "rank{} {} of {} did not {} within the timeout of {} s; {} rank{} waiting.",
       count == 1 ? "" : "s", names, nranks_, absent ? "arrive" : "contribute to the rendezvous",
-      timeout_ms / 1000.0, waiting, waiting == 1 ? " is" : "s are",
-      count == 1 ? "it has" : "they have");
+      timeout_ms / 1000.0, waiting, waiting == 1 ? " is" : "s are");
+  const char* const they = count == 1 ? "it" : "they";
+  if (absent) {
+    return fmt::format(
+        "{} Check that {} {} started, with the same unique id or address and the right rank, and "
+        "can reach the root of the rendezvous",
+        missed, they, count == 1 ? "has" : "have");
+  }
+  return fmt::format(
+      "{} Check that {} {} not stopped and that the network between carries large packets (MTU)",
+      missed, they, count == 1 ? "is" : "are");
 }
 
 } // namespace whorl::bootstrap

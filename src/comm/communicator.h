@@ -178,6 +178,7 @@ class Communicator final : private TaskRunner {
   int rank_that_all_wait_for() const;
   std::string states_of_others() const;
   std::string obstacle_of(int culprit) const;
+  std::string obstacle_of_network(int culprit) const;
   Status time_out_error() const;
   Status in_operation(const Status& error) const;
   Status before_operation(const Status& error, std::span<const Request> batch) const;

@@ -211,14 +211,32 @@ std::string Communicator::states_of_others() const {
   return shown == 0 ? told : fmt::format(". What other ranks have told: {}", told);
 }
 
+/// Describes that a rank of another host has come to the operation of this one, and waits there
+/// itself, as it has told over the connection for such words; empty if it has told nothing of that
+/// kind. No schedule lets ranks wait for each other.
+std::string Communicator::obstacle_of_network(int culprit) const {
+  const auto own = engine_->stuck();
+  const auto theirs = find_stuck(culprit);
+  if (!own || !theirs || theirs->waits_for < 0 || !(own->fingerprint == theirs->fingerprint)) {
+    return {};
+  }
+  return fmt::format(
+      "{} has come to this operation, and told that it waits for rank {} there: unless it was "
+      "stopped since, messages are lost or late on the way, although small packets arrive. Look "
+      "for "
+      "a link that does not carry packets as large as the network interfaces make them (MTU), a "
+      "firewall that has forgotten the connection, and a slow link",
+      membership().describe(culprit), theirs->waits_for);
+}
+
 /// Returns why a rank does not come, in words, as far as its process shows it to this one; empty
-/// if nothing is seen, as of a rank of another host or of this process. −1: no rank.
+/// if nothing is seen, as mostly of a rank of another host or of this process. −1: no rank.
 std::string Communicator::obstacle_of(int culprit) const {
   if (culprit < 0 || culprit == rank()) return {};
   const auto& peers = membership().peers;
   const PeerInfo& info = peers[static_cast<std::size_t>(culprit)];
   const PeerInfo& self = peers[static_cast<std::size_t>(rank())];
-  if (info.host_key != self.host_key) return {};
+  if (info.host_key != self.host_key) return obstacle_of_network(culprit);
   // Ranks of one process are its threads: each would read the pages of all others.
   if (info.process_key == self.process_key) return {};
   std::vector<monitor::ObservedRank> seen;

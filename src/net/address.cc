@@ -35,6 +35,12 @@ T view(const sockaddr_storage& storage) noexcept {
   return out;
 }
 
+/// Returns whether an address leads somewhere only together with an interface, whose number is
+/// another one on each host.
+bool needs_an_interface(const SocketAddress& address) noexcept {
+  return address.family() == AF_INET6 && address.is_link_local();
+}
+
 /// Returns whether the resolver may answer otherwise when it is asked again.
 bool may_change(int error) noexcept {
 #ifdef EAI_NODATA
@@ -60,23 +66,32 @@ Status resolve(const std::string& host, const std::string& port, std::vector<Soc
                     error == EAI_SYSTEM ? errno_text(errno) : gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, &::freeaddrinfo);
+  bool needs_interface = false;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
     const SocketAddress address = SocketAddress::from(entry->ai_addr, entry->ai_addrlen);
-    if (address.valid() && std::find(out->begin(), out->end(), address) == out->end()) {
+    if (needs_an_interface(address)) {
+      needs_interface = true;
+    } else if (address.valid() && std::find(out->begin(), out->end(), address) == out->end()) {
       out->push_back(address);
     }
   }
-  return {};
+  if (!needs_interface || !out->empty()) return {};
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format("\"{}\" is a link-local address of IPv6 (fe80::…), which means nothing on other "
+                  "hosts: use another address, for instance a unique local one (fd00::…)",
+                  printable(host)));
 }
 
 /// Returns the class of an interface, lower is better. 0: it looks physical; 1: a bridge or tunnel
-/// that other hosts seldom reach; 2: the address is link-local, such as that of a management
-/// controller's NIC; 3: loopback.
+/// that other hosts seldom reach, or an interface without a carrier; 2: the address is link-local,
+/// such as that of a management controller's NIC; 3: loopback.
 int interface_class(std::string_view name, unsigned flags, const SocketAddress& address) noexcept {
   if ((flags & IFF_LOOPBACK) != 0) return 3;
   if (address.is_link_local()) return 2;
+  if ((flags & IFF_RUNNING) == 0) return 1;
   for (const std::string_view prefix : {"docker", "veth", "virbr", "br-", "cni", "flannel", "cali",
-                                        "tun", "tap", "podman", "lxc"}) {
+                                        "tun", "tap", "podman", "lxc", "lxd", "incus", "cilium"}) {
     if (name.starts_with(prefix)) return 1;
   }
   return 0;
@@ -271,15 +286,19 @@ Result<std::vector<SocketAddress>> local_addresses() {
   const std::string chosen = param_text(Param::kHostAddress);
   if (chosen.empty()) return interface_addresses();
   std::vector<SocketAddress> out;
-  WHORL_TRY(resolve(chosen, "", &out).with_context("WHORL_HOST_ADDRESS"));
+  if (const auto named = named_interface_addresses(); named.ok()) {
+    for (const InterfaceAddress& one : *named) {
+      if (one.interface == chosen) out.push_back(one.address);
+    }
+  }
+  if (out.empty()) WHORL_TRY(resolve(chosen, "", &out).with_context("WHORL_HOST_ADDRESS"));
   return out;
 }
 
 std::optional<int> place_of_interface(std::string_view name, unsigned flags,
                                       const SocketAddress& address) noexcept {
-  const bool ipv6 = address.family() == AF_INET6;
-  if (ipv6 && address.is_link_local()) return std::nullopt;
-  return 2 * interface_class(name, flags, address) + (ipv6 ? 1 : 0);
+  if (needs_an_interface(address)) return std::nullopt;
+  return 2 * interface_class(name, flags, address) + (address.family() == AF_INET6 ? 1 : 0);
 }
 
 Result<std::vector<InterfaceAddress>> named_interface_addresses() {

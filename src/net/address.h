@@ -86,17 +86,19 @@ Result<std::vector<InterfaceAddress>> named_interface_addresses();
 std::string interface_for_other_hosts();
 
 /// Lists the addresses of this host's interfaces, best first, with port 0: interfaces that look
-/// physical, then bridges and tunnels (docker, veth, virbr, …), IPv4 before IPv6 within each; then
-/// link-local addresses of IPv4, which only a host at the same cable can use; loopback last.
-/// Link-local addresses of IPv6 are left out, because they are of no use without an interface.
+/// physical, then bridges, tunnels (docker, veth, virbr, …) and interfaces without a carrier, IPv4
+/// before IPv6 within each; then link-local addresses of IPv4, which only a host at the same cable
+/// can use; loopback last. Link-local addresses of IPv6 are left out, because they are of no use
+/// without an interface.
 Result<std::vector<SocketAddress>> interface_addresses();
 /// Returns the place of an interface's address in the order of interface_addresses(), lower is
 /// better; nothing for one that is left out. `flags` are those of getifaddrs().
 std::optional<int> place_of_interface(std::string_view name, unsigned flags,
                                       const SocketAddress& address) noexcept;
 
-/// Lists the addresses at which other hosts are to reach this one, best first, with port 0: what
-/// the name or number in `WHORL_HOST_ADDRESS` resolves to, or interface_addresses().
+/// Lists the addresses at which other hosts are to reach this one, best first, with port 0: those
+/// of the interface that `WHORL_HOST_ADDRESS` names, or what the name or number in it resolves to;
+/// without that variable interface_addresses().
 Result<std::vector<SocketAddress>> local_addresses();
 
 /// Returns the address that a socket is bound to.

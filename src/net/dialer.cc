@@ -113,13 +113,20 @@ Status Dialer::start(Attempt& attempt) {
     if (!plan_.congestion.empty()) { // best effort: the listening side has reported errors
       static_cast<void>(sys().setsockopt(result, IPPROTO_TCP, TCP_CONGESTION, plan_.congestion));
     }
+    // Without an answer the attempt fails after some seconds, and is repeated; left alone, the
+    // kernel would repeat it after pauses that double. No effect on unix sockets.
+    static_cast<void>(sys().setsockopt(result, IPPROTO_TCP, TCP_SYNCNT, 1));
     result = sys().connect(socket.get(), attempt.address->data(), attempt.address->size());
   }
   if (result >= 0) return begin_handshake(attempt, std::move(socket));
   if (result == -EINPROGRESS) {
     attempt.connecting = std::move(socket);
   } else {
-    failed(attempt, Status::error(Code::kRemoteError, errno_text(result)), result == -ECONNREFUSED);
+    std::string why = errno_text(result);
+    if (result == -EADDRNOTAVAIL) {
+      why += "; perhaps connections occupy all ports of net.ipv4.ip_local_port_range";
+    }
+    failed(attempt, Status::error(Code::kRemoteError, std::move(why)), result == -ECONNREFUSED);
   }
   return {};
 }

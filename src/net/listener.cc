@@ -36,7 +36,11 @@ std::string who_listens(const SocketAddress& address) {
 
 Status cannot_listen(const SocketAddress& address, int error) {
   std::string remedy;
-  if (error == -EADDRINUSE) {
+  if (error == -EADDRINUSE && address.family() != AF_UNIX && address.port() == 0) {
+    remedy =
+        "; sockets occupy all ports from which the system may choose one: end what holds them, "
+        "or widen net.ipv4.ip_local_port_range with sysctl";
+  } else if (error == -EADDRINUSE) {
     remedy = "; " + who_listens(address);
   } else if (error == -EADDRNOTAVAIL) {
     remedy = "; this host does not have that address";

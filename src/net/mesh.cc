@@ -19,6 +19,9 @@ namespace {
 constexpr std::uint64_t kLookNs = 100'000'000;
 // Time between two questions whether other ranks have given up.
 constexpr std::uint64_t kCheckNs = 40'000'000;
+// Time after the deadline in which ranks that could not connect to this one may say so, since they
+// know why.
+constexpr std::uint64_t kGraceNs = 500'000'000;
 
 class MeshLoop {
  public:
@@ -34,6 +37,7 @@ class MeshLoop {
       links_.push_back({expected.rank, expected.role, expected.channel, StreamSocket(), ""});
     }
     open_ = links_.size();
+    open_targets_ = plan.targets.size();
   }
 
   Result<std::vector<MeshLink>> run() {
@@ -45,7 +49,7 @@ class MeshLoop {
         next_check_ns_ = now + kCheckNs;
         WHORL_TRY(plan_.check());
       }
-      if (now >= plan_.deadline_ns) return timed_out();
+      if (now >= deadline()) return timed_out();
       WHORL_TRY(dialer_.check_for_gone(now));
       WHORL_TRY(dialer_.start_due(now));
       if (open_ == 0) break; // the last handshake needed no waiting: nothing would end a poll
@@ -70,11 +74,16 @@ class MeshLoop {
       links_[target].socket = std::move(socket);
       links_[target].via = std::move(via);
       --open_;
+      --open_targets_;
     };
   }
 
+  std::uint64_t deadline() const noexcept {
+    return plan_.deadline_ns + (plan_.check && open_targets_ == 0 ? kGraceNs : 0);
+  }
+
   void poll_all(std::uint64_t now) {
-    std::uint64_t wake_ns = plan_.deadline_ns;
+    std::uint64_t wake_ns = deadline();
     if (plan_.comm_error != nullptr) wake_ns = std::min(wake_ns, now + kLookNs);
     if (plan_.check) wake_ns = std::min(wake_ns, next_check_ns_);
     fds_.clear();
@@ -160,10 +169,27 @@ class MeshLoop {
     if (missing > kMaxNamed) text += fmt::format("; and {} more ranks", missing - kMaxNamed);
     return Status::error(
         Code::kRemoteError,
-        fmt::format("rank {} has {} of its {} connections at the deadline: {}. Check that these "
-                    "ranks run and that no firewall is between the hosts; WHORL_HOST_ADDRESS "
-                    "chooses the address of a host",
-                    plan_.rank, links_.size() - open_, links_.size(), text));
+        fmt::format("rank {} has {} of its {} connections at the deadline: {}. {}", plan_.rank,
+                    links_.size() - open_, links_.size(), text, advice()));
+  }
+
+  /// Says what to look at when connections are missing at the deadline.
+  std::string_view advice() const {
+    if (links_.front().role == SocketRole::kShm) {
+      return "Check that these ranks run, and on this host: hosts with the same boot id, such as "
+             "copies of a virtual machine, need each a WHORL_HOST_ID of its own";
+    }
+    const bool within_host =
+        std::all_of(plan_.targets.begin(), plan_.targets.end(), [](const MeshTarget& target) {
+          return std::all_of(target.addresses.begin(), target.addresses.end(),
+                             [](const SocketAddress& one) { return one.family() == AF_UNIX; });
+        });
+    if (within_host && plan_.expected.empty()) {
+      return "Check that these ranks run, and on this host in this network namespace, which "
+             "loopback and unix sockets do not leave";
+    }
+    return "Check that these ranks run and that no firewall is between the hosts; "
+           "WHORL_HOST_ADDRESS chooses the address of a host";
   }
 
   const MeshPlan& plan_;
@@ -171,7 +197,8 @@ class MeshLoop {
   Dialer dialer_;
   std::vector<MeshLink> links_; ///< links of the targets, then expected ones
   std::vector<pollfd> fds_;
-  std::size_t open_ = 0; ///< number of links without a socket
+  std::size_t open_ = 0;         ///< number of links without a socket
+  std::size_t open_targets_ = 0; ///< number of those that this rank makes
   std::uint64_t next_check_ns_;
   Status fatal_;
 };

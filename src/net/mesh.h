@@ -39,7 +39,9 @@ struct MeshPlan {
   std::uint64_t deadline_ns = 0;         ///< end of the wait, on sys().now_ns()'s clock
   std::string congestion;                ///< TCP congestion control of targets; empty: the system's
   const CommError* comm_error = nullptr; ///< error that ends the wait once it is set; may be null
-  /// Asked now and then while this rank waits: an error ends the wait. May be empty.
+  /// Asked now and then while this rank waits: an error ends the wait. May be empty. With it a rank
+  /// that only waits for others to connect does so for half a second longer than the deadline: they
+  /// know better why they could not, and may tell.
   std::function<Status()> check;
   /// True if targets have unix addresses at which only processes of this process's user may listen.
   bool same_user = false;

@@ -22,6 +22,8 @@ class Heartbeat {
   /// such intervals: on a near network at last 2.6 to 2.72 s after it. With the interval, less than
   /// 3 s.
   static constexpr std::uint64_t kSilenceNs = 2'800'000'000;
+  /// Time without an acknowledgement after which other signs of life are looked for.
+  static constexpr std::uint64_t kLateNs = 1'000'000'000;
   /// Longest time between two looks of a rank that waits.
   static constexpr std::uint64_t kLongestPauseNs = 1'000'000'000;
   /// Largest number of beats that the peer has not read.
@@ -51,6 +53,11 @@ class Heartbeat {
     sent_ns_ = silent_since_ns_ = now_ns;
     ++unread_;
     return Action::kSend;
+  }
+  /// Returns whether the last beat has waited for its acknowledgement for long, but not yet to the
+  /// end.
+  bool is_late(std::uint64_t now_ns) const noexcept {
+    return on_its_way_ && now_ns - silent_since_ns_ >= kLateNs;
   }
   /// Counts another frame among the beats. Returns false if it must not be sent, because the peer
   /// has not read too many.

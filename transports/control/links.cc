@@ -112,6 +112,17 @@ void ControlLinks::notify_peers(const Status& comm_error) noexcept {
   });
 }
 
+/// Returns whether the connections for data to a peer, one of whose beats is late, have carried
+/// something lately. Looks for the first time when the beat begins to be late.
+bool ControlLinks::carries(Peer& peer, std::uint64_t now_ns) const noexcept {
+  const std::uint64_t carried = carried_ ? carried_(peer.rank) : 0;
+  if (carried != peer.carried) {
+    if (peer.carried != 0) peer.carried_ns = now_ns;
+    peer.carried = carried;
+  }
+  return peer.carried_ns != 0 && now_ns - peer.carried_ns < Heartbeat::kSilenceNs;
+}
+
 /// Sends due beats, and sets the error if a peer has not acknowledged one for too long.
 void ControlLinks::beat(std::uint64_t now_ns) noexcept {
   constexpr std::uint64_t kLookNs = Heartbeat::kIntervalNs / 5;
@@ -125,8 +136,10 @@ void ControlLinks::beat(std::uint64_t now_ns) noexcept {
       // was down; by itself it does so only after pauses that double.
       static_cast<void>(sys().setsockopt(peer.socket.get(), IPPROTO_TCP, TCP_NODELAY, 1));
     }
+    if (acknowledged) peer.carried = peer.carried_ns = 0;
     switch (peer.heartbeat.next(now_ns, acknowledged)) {
       case Heartbeat::Action::kNone:
+        if (peer.heartbeat.is_late(now_ns)) static_cast<void>(carries(peer, now_ns));
         break;
       case Heartbeat::Action::kSend: {
         const std::lock_guard writing(notify_mutex_);
@@ -134,6 +147,7 @@ void ControlLinks::beat(std::uint64_t now_ns) noexcept {
         break;
       }
       case Heartbeat::Action::kEnd:
+        if (carries(peer, now_ns)) break;
         read(peer); // its own words explain more
         if (!peer.ended && !peer.said_goodbye) {
           constexpr double kSeconds = static_cast<double>(Heartbeat::kSilenceNs) * 1e-9;

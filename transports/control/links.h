@@ -50,6 +50,13 @@ class ControlLinks final : public FailureJudge {
   /// Returns the control sockets, one for each peer.
   std::vector<int> sockets() const;
 
+  /// Function that counts the bytes which the connections for data to a peer have carried so far,
+  /// in both directions; repetitions do not count.
+  using Carried = std::function<std::uint64_t(int peer)>;
+  /// Lets a peer count as reachable while its connections for data carry something: behind a long
+  /// queue of data on the way, beats are late. To be called before others use this object.
+  void watch_data(Carried carried) { carried_ = std::move(carried); }
+
   /// Sends the error because of which this rank has given up; only the first call sends anything.
   void notify_peers(const Status& comm_error) noexcept;
   /// Sends a goodbye, after the error if the communicator has one: other ranks could take the
@@ -97,9 +104,12 @@ class ControlLinks final : public FailureJudge {
     bool unreachable = false;  ///< whether the peer has been found to be silent
     std::uint64_t died_ns = 0; ///< time at which the socket ended without a goodbye; 0: it has not
     Heartbeat heartbeat;
+    std::uint64_t carried = 0;    ///< bytes that carried_ has counted; 0: no beat is late
+    std::uint64_t carried_ns = 0; ///< time at which that was found to have grown; 0: it has not
     std::optional<StuckOperation> stuck;
     std::uint64_t data_lost_ns = 0; ///< time at which the first data link ended; 0: none has
     int data_error = 0;
+    bool asked = false;   ///< whether a beat was sent since then
     std::string data_why; ///< reason of the failure where there is no errno
   };
 
@@ -107,6 +117,7 @@ class ControlLinks final : public FailureJudge {
   /// Turns on the kernel's probes of a silent peer; returns −errno if the kernel refuses.
   static int probe_silence(int socket) noexcept;
   void beat(std::uint64_t now_ns) noexcept;
+  bool carries(Peer& peer, std::uint64_t now_ns) const noexcept;
   Peer* find(int rank) noexcept;
 
   // In links_frames.cc.
@@ -120,11 +131,13 @@ class ControlLinks final : public FailureJudge {
   Progress judge(Peer& peer, bool needed) noexcept;
   void set_unreachable(Peer& peer, std::string_view sign) noexcept;
   void set_death_error(Peer& peer, int error) noexcept;
+  void set_cut_error(const Peer& peer) noexcept;
   void set_changed_error(int rank) noexcept;
   void set_error(Code code, std::string message) noexcept;
 
   const Membership* membership_ = nullptr;
   std::vector<Peer> peers_; ///< ascending by rank
+  Carried carried_;         ///< function of watch_data(); may be empty
   Fd epoll_;
   std::atomic<bool> goodbyes_untold_{false}; ///< whether poll() has to call `on_goodbye`
   std::atomic<bool> words_untold_{false};    ///< whether poll() has to call `on_word`

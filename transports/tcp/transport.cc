@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 #include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -117,7 +119,23 @@ Status TcpTransport::adopt(std::vector<MeshLink> links, std::span<const int> pee
     next += each;
   }
   for (const Peer& peer : peers_) WHORL_TRY(watch(peer));
+  control_.watch_data([this](int peer) { return carried(peer); });
   return {};
+}
+
+/// Counts the bytes that the data sockets of a peer have carried so far, in both directions.
+std::uint64_t TcpTransport::carried(int peer) noexcept {
+  std::uint64_t bytes = 0;
+  for (const std::unique_ptr<TcpEndpoint>& endpoint : find(peer)->endpoints) {
+    // The kernel's tcp_info; that of netinet/tcp.h ends before the fields tcpi_bytes_acked and
+    // tcpi_bytes_received.
+    constexpr std::size_t kAcked = 120 / 8, kReceived = 128 / 8;
+    std::array<std::uint64_t, kReceived + 1> info{};
+    socklen_t size = sizeof info;
+    if (sys().getsockopt(endpoint->fd(), IPPROTO_TCP, TCP_INFO, info.data(), &size) < 0) continue;
+    bytes += info[kAcked] + info[kReceived];
+  }
+  return bytes;
 }
 
 /// Registers the data sockets of a peer.

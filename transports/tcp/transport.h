@@ -53,6 +53,7 @@ class TcpTransport final : public NetworkTransport {
   static std::size_t slot_memory(int slots, std::size_t slot_bytes) noexcept;
   Status adopt(std::vector<MeshLink> links, std::span<const int> peers);
   Status watch(const Peer& peer);
+  std::uint64_t carried(int peer) noexcept;
   Peer* find(int rank) noexcept;
 
   const bool encrypts_;

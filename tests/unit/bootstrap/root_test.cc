@@ -7,8 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -125,6 +127,26 @@ TEST(Bootstrap, NamesTheMissingRanks) {
     EXPECT_TRUE(contains(text, "6 ranks are waiting")) << text;
   });
   EXPECT_LT(seconds_since(start), 10);
+}
+
+TEST(Bootstrap, SaysOfARankThatHasComeWhatMayKeepIt) {
+  const UniqueId id = loopback_root();
+  std::atomic<bool> over{false};
+  in_threads(2, [&](int rank) {
+    const Result<Rendezvous> met = meet_by_id(id, attendant(rank, 2, 0.5));
+    ASSERT_TRUE(met.ok()) << met.status().message();
+    if (rank == 1) {
+      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    const std::byte mine{};
+    std::array<std::byte, 2> all{};
+    const std::string text = met->oob->allgather(std::span(&mine, 1), all).message();
+    over = true;
+    EXPECT_TRUE(contains(text, "did not contribute to the rendezvous")) << text;
+    EXPECT_TRUE(contains(text, "Check that it is not stopped")) << text;
+    EXPECT_FALSE(contains(text, "started")) << text;
+  });
 }
 
 TEST(Bootstrap, LateRanksHearOfTheFailureAtOnce) {

@@ -216,6 +216,78 @@ TEST(Mesh, NamesWhoIsMissingAndWhereItWasLookedFor) {
   }
 }
 
+/// A system that counts attempts to connect.
+class CountingConnects final : public System {
+ public:
+  int connect(int fd, const sockaddr* address, socklen_t size) noexcept override {
+    ++connects;
+    return System::connect(fd, address, size);
+  }
+  int connects = 0;
+};
+
+/// The kernel drops connections where the queue is full, as a host does that is not up yet. By
+/// itself it would repeat the first one after 1, 3, 7, 15 and 31 s.
+TEST(MeshFull, ATargetThatDoesNotAnswerIsAskedAgainSoon) {
+  const Identity identity = identity_of(1, 2);
+  Fd dropping(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  ASSERT_EQ(0, ::bind(dropping.get(), kLoopback.data(), kLoopback.size()));
+  ASSERT_EQ(0, ::listen(dropping.get(), 0));
+  const SocketAddress address = *bound_address(dropping.get());
+  const Fd only = connect_raw(address);
+  MeshPlan plan;
+  plan.identity = &identity;
+  plan.targets.push_back({1, SocketRole::kData, 0, {address}});
+  plan.deadline_ns = in_seconds(4);
+  CountingConnects system;
+  const ScopedSystem scope(&system);
+  const Result<std::vector<MeshLink>> links = connect_mesh({}, plan);
+  ASSERT_FALSE(links.ok());
+  EXPECT_GE(system.connects, 2);
+  EXPECT_LE(system.connects, 4);
+  EXPECT_NE(std::string::npos, links.status().message().find("Connection timed out"))
+      << links.status().message();
+}
+
+/// The side that connects has tried addresses; the other one has only waited.
+TEST(Mesh, WhoOnlyWaitsForOthersHearsWhyTheyDidNotCome) {
+  const Identity identity = identity_of(1, 2);
+  const Listening mine = listen_on();
+  MeshPlan plan;
+  plan.identity = &identity;
+  plan.expected.push_back({1, SocketRole::kData, 0});
+  plan.deadline_ns = in_seconds(0.1);
+  const std::uint64_t told_ns = in_seconds(0.2);
+  plan.check = [told_ns] {
+    return sys().now_ns() < told_ns ? Status() : Status::error(Code::kRemoteError, "the reason");
+  };
+  EXPECT_EQ("the reason", connect_mesh(std::span(&mine.socket, 1), plan).status().message());
+  plan.deadline_ns = in_seconds(0.1);
+  plan.check = [] { return Status(); };
+  const std::string text = connect_mesh(std::span(&mine.socket, 1), plan).status().message();
+  EXPECT_NE(std::string::npos, text.find("rank 1 has not connected")) << text;
+}
+
+/// Returns the error of a mesh that cannot reach its only target, at a unix socket.
+std::string error_at_a_unix_socket(SocketRole role) {
+  const Identity identity = identity_of(1, 2);
+  MeshPlan plan;
+  plan.identity = &identity;
+  plan.targets.push_back({1, role, 0, {SocketAddress::unix_name("nobody listens")}});
+  plan.deadline_ns = in_seconds(0.05);
+  return connect_mesh({}, plan).status().message();
+}
+
+TEST(Mesh, OfUnixSocketsSaysThatTheyLeadToNoOtherHost) {
+  const std::string memory = error_at_a_unix_socket(SocketRole::kShm);
+  EXPECT_NE(std::string::npos, memory.find("WHORL_HOST_ID")) << memory;
+  const std::string meeting = error_at_a_unix_socket(SocketRole::kBootstrap);
+  EXPECT_NE(std::string::npos, meeting.find("network namespace")) << meeting;
+  for (const std::string& text : {memory, meeting}) {
+    EXPECT_EQ(std::string::npos, text.find("firewall")) << text;
+  }
+}
+
 TEST(Mesh, AWrongSecretFailsAtOnce) {
   const Identity right = identity_of(1, 2);
   const Identity wrong = identity_of(1, 3);
@@ -267,6 +339,23 @@ TEST(Address, ParsesAndPrints) {
   }
 }
 
+TEST(Address, OfALinkIsRefusedWithTheReason) {
+  for (const char* local : {"[fe80::1]:80", "[fe80::1%lo]:80"}) {
+    const Result<std::vector<SocketAddress>> parsed = parse_address(local);
+    ASSERT_FALSE(parsed.ok()) << local;
+    EXPECT_NE(std::string::npos, parsed.status().message().find("link-local address of IPv6"));
+  }
+}
+
+TEST(Address, OfThisHostIsThatOfAnInterfaceThatIsNamed) {
+  ::setenv("WHORL_HOST_ADDRESS", "lo", 1);
+  const Result<std::vector<SocketAddress>> addresses = local_addresses();
+  ::unsetenv("WHORL_HOST_ADDRESS");
+  ASSERT_TRUE(addresses.ok()) << addresses.status().message();
+  ASSERT_FALSE(addresses->empty());
+  EXPECT_EQ("127.0.0.1:0", addresses->front().text());
+}
+
 TEST(Address, NoTextOfAnAddressControlsATerminal) {
   const std::string name = SocketAddress::unix_name("w\x1b[31m").text();
   EXPECT_EQ(name, "unix:w [31m");
@@ -294,6 +383,15 @@ TEST(Address, ListsLoopbackLast) {
     EXPECT_TRUE(address.is_loopback() || !loopback);
     loopback = address.is_loopback();
   }
+}
+
+TEST(Address, AWantOfPortsNamesTheirRange) {
+  class NoPorts final : public System {
+    int bind(int, const sockaddr*, socklen_t) noexcept override { return -EADDRINUSE; }
+  } system;
+  const ScopedSystem scope(&system);
+  const std::string text = bind_at(kLoopback).status().message();
+  EXPECT_NE(std::string::npos, text.find("net.ipv4.ip_local_port_range")) << text;
 }
 
 TEST(Address, ABusyPortNamesItselfAndTheRemedy) {

@@ -39,6 +39,16 @@ TEST(Heartbeat, AnAcknowledgementJustBeforeTheEndCounts) {
   EXPECT_EQ(heartbeat.next(now + Heartbeat::kSilenceNs, false), Action::kEnd);
 }
 
+TEST(Heartbeat, ABeatIsLateBeforeItIsTheEnd) {
+  Heartbeat heartbeat;
+  EXPECT_FALSE(heartbeat.is_late(kStart));
+  ASSERT_EQ(heartbeat.next(kStart, true), Action::kSend);
+  EXPECT_FALSE(heartbeat.is_late(kStart + Heartbeat::kLateNs - 1));
+  EXPECT_TRUE(heartbeat.is_late(kStart + Heartbeat::kLateNs));
+  heartbeat.next(kStart + Heartbeat::kLateNs, true);
+  EXPECT_FALSE(heartbeat.is_late(kStart + Heartbeat::kLateNs + 1)) << "the next one was sent";
+}
+
 TEST(Heartbeat, AfterAPauseOfThisRankTheSilenceCountsAnew) {
   Heartbeat heartbeat;
   ASSERT_EQ(heartbeat.next(kStart, true), Action::kSend);

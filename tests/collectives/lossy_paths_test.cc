@@ -1,0 +1,136 @@
+// Tests of ranks on several hosts whose network loses some packets.
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/process_world.h"
+
+namespace whorl::test {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Mode;
+using ::testing::Not;
+using testing::RankContext;
+
+enum class Sockets { kAll, kControl };
+
+/// Lets the kernel drop, unacknowledged, what comes for TCP sockets of this process in packets of
+/// more than `most` bytes, TCP's header included; with `most` = UINT32_MAX nothing any more.
+/// Returns the number of sockets.
+int drop_packets(Sockets which, std::uint32_t most) {
+  sock_filter rules[]{BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+                      BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, most, 0, 1), BPF_STMT(BPF_RET | BPF_K, 0),
+                      BPF_STMT(BPF_RET | BPF_K, 0x40000)};
+  const sock_fprog program{.len = 4, .filter = rules};
+  int sockets = 0;
+  DIR* const folder = ::opendir("/proc/self/fd");
+  while (const dirent* const entry = ::readdir(folder)) {
+    const int fd = std::atoi(entry->d_name);
+    int option = 0;
+    socklen_t size = sizeof option;
+    // Other sockets than those of TCP have no such option, and those for data have not set it.
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &option, &size) != 0) continue;
+    if (which == Sockets::kControl && option == 0) continue;
+    if (::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0) ++sockets;
+  }
+  ::closedir(folder);
+  return sockets;
+}
+
+whorlComm_t join_as_host(RankContext& context, const char* timeout_ms) {
+  return join(context, {{"WHORL_TRANSPORTS", "tcp"},
+                        {"WHORL_HOST_ID", std::to_string(context.rank)},
+                        {"WHORL_TIMEOUT_MS", timeout_ms}});
+}
+
+/// As where a tunnel on the way takes smaller packets than the interfaces of the hosts, and says so
+/// to nobody.
+TEST(LossyPaths, ThatDropLargePacketsAreNamedAtTheTimeout) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join_as_host(context, "2000");
+    ASSERT_NE(comm, nullptr);
+    ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+    EXPECT_GT(drop_packets(Sockets::kAll, 1400), 0);
+    context.barrier();
+    EXPECT_EQ(failure(whorlBarrier(comm, nullptr), comm), "") << "small packets pass";
+    std::vector<int> data(100'000, 1);
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(
+        whorlAllReduce(data.data(), data.data(), data.size(), whorlInt32, whorlSum, comm, nullptr),
+        whorlRemoteError);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+    const std::string text = whorlGetLastError(comm);
+    EXPECT_THAT(text, HasSubstr("no progress within the timeout"));
+    EXPECT_THAT(text, HasSubstr("has come to this operation"));
+    EXPECT_THAT(text, HasSubstr("(MTU)"));
+    EXPECT_THAT(text, Not(HasSubstr("may not have made this call")));
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+/// As behind a long queue of data on a slow link, in which beats come too late.
+TEST(LossyPathsFull, APeerWhoseDataArriveIsNotUnreachable) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join_as_host(context, "10000");
+    ASSERT_NE(comm, nullptr);
+    ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+    EXPECT_EQ(drop_packets(Sockets::kControl, 0), 1);
+    context.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<int> data(100'000, 1), last(1);
+    while (last[0] == 0) { // until both have seen the time pass
+      ASSERT_EQ(failure(whorlAllReduce(data.data(), data.data(), data.size(), whorlInt32, whorlMax,
+                                       comm, nullptr),
+                        comm),
+                "");
+      // A rank sends its beats while it waits.
+      if (context.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      last[0] = std::chrono::steady_clock::now() - start > std::chrono::seconds(7) ? 1 : 0;
+      ASSERT_EQ(
+          failure(whorlAllReduce(last.data(), last.data(), 1, whorlInt32, whorlMin, comm, nullptr),
+                  comm),
+          "");
+    }
+    drop_packets(Sockets::kControl, UINT32_MAX);
+    context.barrier();
+    EXPECT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+/// The same connections, and then none: the end is noticed all the same.
+TEST(LossyPathsFull, APeerOfWhichNothingArrivesIsUnreachable) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join_as_host(context, "20000");
+    ASSERT_NE(comm, nullptr);
+    ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+    context.barrier();
+    EXPECT_GT(drop_packets(Sockets::kAll, 0), 1);
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<int> data(100'000, 1);
+    EXPECT_EQ(
+        whorlAllReduce(data.data(), data.data(), data.size(), whorlInt32, whorlSum, comm, nullptr),
+        whorlRemoteError);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(6)); // promised: 3 s
+    EXPECT_THAT(whorlGetLastError(comm), HasSubstr("cannot be reached any more"));
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+} // namespace
+} // namespace whorl::test
