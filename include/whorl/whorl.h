@@ -504,7 +504,8 @@ WHORL_API whorlResult_t whorlPointerKind(const void* pointer, whorlMemoryKind_t*
 WHORL_API whorlResult_t whorlCommRegister(const whorlComm_t comm, void* buff, size_t size,
                                           void** handle);
 /// Ends a registration, before `comm` is destroyed: the pages become private again, with their
-/// contents.
+/// contents. ::whorlSystemError where `/proc/self/maps` cannot be read: the buffer then stays
+/// registered.
 WHORL_API whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle);
 /// Registers a buffer as whorlCommRegister() does, by its rules, as a window. `winFlags` is
 /// #WHORL_WIN_DEFAULT or #WHORL_WIN_COLL_SYMMETRIC.

@@ -183,6 +183,10 @@ int System::munmap(void* address, std::size_t size) noexcept {
   return checked(::munmap(address, size));
 }
 
+int System::mprotect(void* address, std::size_t size, int protection) noexcept {
+  return checked(::mprotect(address, size, protection));
+}
+
 int System::populate(void* address, std::size_t size) noexcept {
 #ifdef MADV_POPULATE_WRITE
   const std::span<std::byte> pages = pages_of(address, size, page_bytes());

@@ -48,6 +48,7 @@ class System {
   virtual int mmap(void* hint, std::size_t size, int protection, int flags, int fd,
                    std::size_t offset, void** address) noexcept;
   virtual int munmap(void* address, std::size_t size) noexcept;
+  virtual int mprotect(void* address, std::size_t size, int protection) noexcept;
   /// Maps all pages of a part of a mapping, so that writing to them is quick, if the kernel can
   /// (Linux 5.14).
   virtual int populate(void* address, std::size_t size) noexcept;
