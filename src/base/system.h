@@ -20,7 +20,7 @@ namespace whorl {
 ///
 /// Calls that can fail return a value ≥ 0 or −errno, and never touch `errno`. Interrupted calls
 /// (EINTR) are repeated inside; those with a timeout end early instead. No call raises SIGPIPE.
-/// File descriptors are close-on-exec.
+/// File descriptors are close-on-exec, and have numbers above 2.
 class System {
  public:
   virtual ~System() = default;
