@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/lasting.h"
+
 namespace whorl_nccl {
 namespace {
 
@@ -26,10 +28,7 @@ Shared& shared() {
 }
 
 /// Returns the last error of this thread that was found here and not by whorl.
-std::string& own_error() {
-  thread_local std::string text;
-  return text;
-}
+std::string& own_error() { return whorl::lasting_of_thread<std::string, struct OwnError>(); }
 
 /// Text short enough for a string to hold it without allocating.
 constexpr std::string_view kOutOfMemory = "out of memory";
@@ -98,7 +97,8 @@ std::string with_names_of_nccl(std::string_view text) {
 }
 
 const char* last_error(ncclComm_t comm) {
-  thread_local std::string text; // keeps the returned text alive
+  auto& text =
+      whorl::lasting_of_thread<std::string, struct ReturnedError>(); // keeps what is returned
   text = own_error();
   if (text.empty()) text = with_names_of_nccl(whorlGetLastError(inner(comm)));
   if (text.empty()) {
@@ -154,10 +154,7 @@ ncclResult_t refuse(const char* function, const char* reason) noexcept {
   return fail(ncclInvalidUsage, function, ": ", reason);
 }
 
-Group& group() noexcept {
-  thread_local Group instance;
-  return instance;
-}
+Group& group() noexcept { return whorl::lasting_of_thread<Group, struct OfThread>(); }
 
 void fail_group() noexcept {
   // whorl issues no call of a group in which one was refused.

@@ -11,8 +11,9 @@
 /// sentence that names the rank, the operation, the field and the remedy.
 ///
 /// **Threads.** Different communicators may be used from different threads at the same time. One
-/// communicator may be used by one thread at a time; only whorlCommAbort(),
+/// communicator may be used by one thread at a time; only whorlCommAbort(), whorlCommRevoke(),
 /// whorlCommGetAsyncError() and whorlGetLastError() may be called from any thread at any time.
+/// Cancelling a thread in a call (`pthread_cancel()`) ends the program.
 ///
 /// **Order.** All ranks of a communicator make the same collective calls in the same order. Where
 /// they do not, ranks that receive anything get ::whorlInvalidUsage with both calls in the text; a
@@ -187,11 +188,12 @@ WHORL_API whorlResult_t whorlCommAbort(whorlComm_t comm);
 /// under way, or the error that killed it. Does not wait.
 WHORL_API whorlResult_t whorlCommGetAsyncError(whorlComm_t comm, whorlResult_t* asyncError);
 /// Sets a function that a thread calls about once a millisecond while it waits for other ranks in a
-/// blocking operation of any communicator of this process, and every 20 ms while it waits for an
-/// operation that another thread carries out; NULL: none (beyond NCCL). If it returns non-zero, the
+/// blocking operation of any communicator of this process, and every 20 ms while its call on a
+/// communicator waits for an operation that another thread carries out; not while it waits for such
+/// an operation in a stream or an event. NULL: none (beyond NCCL). If it returns non-zero, the
 /// operation ends with ::whorlInvalidUsage and its communicator with it, on every rank. The
 /// function is for interpreters, which handle signals on one thread at a time of their choice;
-/// threads of whorl call the function, too; it uses no communicator, and returns soon.
+/// threads of whorl call it, too; it uses no communicator, and returns soon.
 WHORL_API whorlResult_t whorlSetInterruptCheck(int (*interrupted)(void));
 /// Writes whorlSetInterruptCheck()'s function, or NULL, for a caller to set again (beyond NCCL).
 WHORL_API whorlResult_t whorlGetInterruptCheck(int (**interrupted)(void));
@@ -204,8 +206,7 @@ WHORL_API whorlResult_t whorlCommCount(const whorlComm_t comm, int* count);
 /// NCCL).
 WHORL_API whorlResult_t whorlCommSetTimeout(whorlComm_t comm, int ms);
 /// Writes the number of the CUDA device that was current where this rank was created, or that
-/// whorlCommInitAll() was given for it, to `*device`; -1 if there was none. Buffers may be on any
-/// device.
+/// whorlCommInitAll() was given for it, to `*device`; -1: none. Buffers may be on any device.
 WHORL_API whorlResult_t whorlCommCuDevice(const whorlComm_t comm, int* device);
 /// Writes this rank's number, 0 … count − 1, to `*rank`.
 WHORL_API whorlResult_t whorlCommUserRank(const whorlComm_t comm, int* rank);
@@ -335,8 +336,7 @@ WHORL_API whorlResult_t whorlAllReduce(const void* sendbuff, void* recvbuff, siz
                                        whorlDataType_t datatype, whorlRedOp_t op, whorlComm_t comm,
                                        void* stream);
 /// Reduces as whorlAllReduce() does, with the result on `root` only; `recvbuff` is ignored
-/// elsewhere. In place:
-/// `sendbuff == recvbuff`.
+/// elsewhere. In place: `sendbuff == recvbuff`.
 WHORL_API whorlResult_t whorlReduce(const void* sendbuff, void* recvbuff, size_t count,
                                     whorlDataType_t datatype, whorlRedOp_t op, int root,
                                     whorlComm_t comm, void* stream);
@@ -504,7 +504,7 @@ WHORL_API whorlResult_t whorlPointerKind(const void* pointer, whorlMemoryKind_t*
 WHORL_API whorlResult_t whorlCommRegister(const whorlComm_t comm, void* buff, size_t size,
                                           void** handle);
 /// Ends a registration, before `comm` is destroyed: the pages become private again, with their
-/// contents.
+/// contents. Without `/proc/self/maps`: ::whorlSystemError, and the registration lasts.
 WHORL_API whorlResult_t whorlCommDeregister(const whorlComm_t comm, void* handle);
 /// Registers a buffer as whorlCommRegister() does, by its rules, as a window. `winFlags` is
 /// #WHORL_WIN_DEFAULT or #WHORL_WIN_COLL_SYMMETRIC.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "api/check.h"
+#include "base/lasting.h"
 #include "base/thread.h"
 #include "comm/batch.h"
 #include "comm/submit.h"
@@ -84,10 +85,7 @@ Status issue_together(whorlComm& handle, std::span<const Request> requests,
 
 constinit thread_local int Group::depth_ = 0;
 
-Group& Group::current() noexcept {
-  thread_local Group group;
-  return group;
-}
+Group& Group::current() noexcept { return lasting_of_thread<Group, struct OfThread>(); }
 
 void Group::add(Call call) { calls_.push_back(std::move(call)); }
 void Group::add_job(const whorlComm* parent, std::function<Status(const Status& refused)> job) {

@@ -1,5 +1,6 @@
 // Version, error texts, support for devices.
 #include "api/support.h"
+#include "base/lasting.h"
 #include "comm/interrupt.h"
 #include "device/common/support.h"
 
@@ -62,7 +63,7 @@ const char* whorlGetErrorString(whorlResult_t result) {
 }
 
 const char* whorlGetLastError(whorlComm_t comm) {
-  thread_local std::string text; // keeps what is returned alive
+  auto& text = lasting_of_thread<std::string, struct ReturnedError>(); // keeps what is returned
   try {
     text = last_error();
     const Inside inside(comm);

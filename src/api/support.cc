@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "base/lasting.h"
 #include "base/log.h"
 #include "base/open_sockets.h"
 #include "device/staged/stream.h"
@@ -24,10 +25,7 @@ static_assert(static_cast<int>(kNumDataTypes) == whorlNumTypes);
 
 constinit std::atomic<bool> in_forked_child{false};
 
-std::string& last_error() noexcept {
-  thread_local std::string text;
-  return text;
-}
+std::string& last_error() noexcept { return lasting_of_thread<std::string, struct LastError>(); }
 
 whorlResult_t report(const Status& status) {
   if (status.ok()) return whorlSuccess;

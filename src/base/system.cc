@@ -44,6 +44,16 @@ timespec to_timespec(std::uint64_t ns) noexcept {
 
 int checked(long result) noexcept { return result < 0 ? -errno : static_cast<int>(result); }
 
+/// Returns a new descriptor, or −errno, with a number above those of stdin, stdout and stderr as
+/// long as there is one: a program that has closed these may still print.
+int above_standard(int fd) noexcept {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int other = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  if (other < 0) return fd;
+  ::close(fd);
+  return other;
+}
+
 /// Returns the result of a call with a timeout, or −errno. An interruption counts as an early end,
 /// so that signals do not prolong the call.
 int unless_interrupted(int result) noexcept {
@@ -113,7 +123,7 @@ std::size_t System::page_bytes() noexcept {
 }
 
 int System::memfd_create(const char* name) noexcept {
-  return checked(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  return above_standard(checked(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)));
 }
 
 int System::seal_size(int fd) noexcept {
@@ -183,6 +193,10 @@ int System::munmap(void* address, std::size_t size) noexcept {
   return checked(::munmap(address, size));
 }
 
+int System::mprotect(void* address, std::size_t size, int protection) noexcept {
+  return checked(::mprotect(address, size, protection));
+}
+
 int System::populate(void* address, std::size_t size) noexcept {
 #ifdef MADV_POPULATE_WRITE
   const std::span<std::byte> pages = pages_of(address, size, page_bytes());
@@ -217,7 +231,10 @@ int System::futex_wake(std::atomic<std::uint32_t>* word) noexcept {
   return checked(::syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0));
 }
 
-int System::pidfd_open(int pid) noexcept { return checked(::syscall(SYS_pidfd_open, pid, 0)); }
+int System::pidfd_open(int pid) noexcept {
+  return above_standard(checked(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
 int System::raise_signal(int signal) noexcept { return ::raise(signal) == 0 ? 0 : -EINVAL; }
 
 std::uint32_t System::user_id() noexcept { return ::geteuid(); }
@@ -238,13 +255,13 @@ int System::close(int fd) noexcept {
 }
 
 int System::duplicate(int fd) noexcept {
-  const int copy = checked(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  const int copy = above_standard(checked(::fcntl(fd, F_DUPFD_CLOEXEC, 0)));
   note_open_socket(copy);
   return copy;
 }
 
 int System::socket(int domain, int type) noexcept {
-  const int fd = checked(::socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int fd = above_standard(checked(::socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   note_open_socket(fd);
   return fd;
 }
@@ -253,7 +270,10 @@ int System::socket_pair(int type, std::span<int, 2> fds) noexcept {
   const int made =
       checked(::socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()));
   if (made < 0) return made;
-  for (const int fd : fds) note_open_socket(fd);
+  for (int& fd : fds) {
+    fd = above_standard(fd);
+    note_open_socket(fd);
+  }
   return made;
 }
 
@@ -264,8 +284,8 @@ int System::bind(int fd, const sockaddr* address, socklen_t size) noexcept {
 int System::listen(int fd, int backlog) noexcept { return checked(::listen(fd, backlog)); }
 
 int System::accept(int fd) noexcept {
-  const int accepted =
-      retry([&] { return ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+  const int accepted = above_standard(
+      retry([&] { return ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); }));
   note_open_socket(accepted);
   return accepted;
 }
@@ -302,7 +322,11 @@ ssize_t System::sendmsg(int fd, const msghdr* message) noexcept {
 ssize_t System::recvmsg(int fd, msghdr* message) noexcept {
   const ssize_t got =
       retry([&] { return ::recvmsg(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
-  if (got >= 0) for_each_received_fd(*message, note_open_socket);
+  if (got < 0) return got;
+  for_each_received_fd(*message, [](int& received) {
+    received = above_standard(received);
+    note_open_socket(received);
+  });
   return got;
 }
 
@@ -367,7 +391,9 @@ std::size_t System::total_cache_bytes() {
   return 0;
 }
 
-int System::epoll_create() noexcept { return checked(::epoll_create1(EPOLL_CLOEXEC)); }
+int System::epoll_create() noexcept {
+  return above_standard(checked(::epoll_create1(EPOLL_CLOEXEC)));
+}
 
 int System::epoll_add(int epoll_fd, int fd, std::uint32_t events, std::uint64_t data) noexcept {
   epoll_event event{};

@@ -20,7 +20,7 @@ namespace whorl {
 ///
 /// Calls that can fail return a value ≥ 0 or −errno, and never touch `errno`. Interrupted calls
 /// (EINTR) are repeated inside; those with a timeout end early instead. No call raises SIGPIPE.
-/// File descriptors are close-on-exec.
+/// File descriptors are close-on-exec, and have numbers above 2.
 class System {
  public:
   virtual ~System() = default;
@@ -48,6 +48,7 @@ class System {
   virtual int mmap(void* hint, std::size_t size, int protection, int flags, int fd,
                    std::size_t offset, void** address) noexcept;
   virtual int munmap(void* address, std::size_t size) noexcept;
+  virtual int mprotect(void* address, std::size_t size, int protection) noexcept;
   /// Maps all pages of a part of a mapping, so that writing to them is quick, if the kernel can
   /// (Linux 5.14).
   virtual int populate(void* address, std::size_t size) noexcept;

@@ -40,11 +40,13 @@ Status open_profiler(Setup& setup, const FilePatternFacts& facts, int nranks) {
   return {};
 }
 
-/// Checks that the folder of the flight file is there, because the file is not made before a
-/// failure.
-Status check_folder(const std::string& pattern, int rank) {
+/// Finds the place of the flight file and checks that its folder is there, because the file is not
+/// made before a failure, when the program may have another working directory.
+Status place_flight_file(std::string& pattern, int rank) {
   if (pattern.empty()) return {};
-  const std::filesystem::path folder = std::filesystem::absolute(pattern).parent_path();
+  const std::filesystem::path file = std::filesystem::absolute(pattern);
+  pattern = file.string();
+  const std::filesystem::path folder = file.parent_path();
   std::error_code error;
   if (std::filesystem::is_directory(folder, error)) return {};
   return Status::error(
@@ -77,7 +79,7 @@ Status open_records(Setup& setup, const Identity& identity, int rank, int nranks
   who.info.rank = static_cast<std::uint32_t>(rank);
   describe_local_host(who.info);
   setup.recorder = monitor::Recorder::make(who, setup.options.flight_records);
-  WHORL_TRY(check_folder(setup.options.flight_file, rank));
+  WHORL_TRY(place_flight_file(setup.options.flight_file, rank));
   const FilePatternFacts facts = file_pattern_facts(identity, rank, who.info.process_id);
   WHORL_TRY(open_profiler(setup, facts, nranks));
   return open_trace(setup, who.info, facts, nranks);

@@ -14,6 +14,7 @@ namespace whorl {
 namespace {
 
 constexpr const char* kHeapName = "whorl-heap";
+constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 /// Bytes of the pieces in which a registered buffer is moved, which bounds the additional memory.
 constexpr std::size_t kMoveBytes = std::size_t{64} << 20;
 
@@ -96,7 +97,7 @@ Status Heap::back(std::size_t offset, std::size_t size) {
 /// Maps heap pages at base_ + offset. Returns 0 or −errno.
 int Heap::open_view(std::size_t offset, std::size_t size) noexcept {
   void* address = nullptr;
-  return sys().mmap(pointer_to(base_ + offset), size, PROT_READ | PROT_WRITE,
+  return sys().mmap(pointer_to(base_ + offset), size, kReadWrite,
                     MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd_.get(), offset, &address);
 }
 
@@ -198,18 +199,24 @@ Status Heap::move_in(std::uintptr_t address, std::size_t offset, std::size_t siz
   std::memcpy(pointer_to(base_ + offset), pointer_to(address), size);
   close_view(offset, size);
   void* mapped = nullptr;
-  const int error = sys().mmap(pointer_to(address), size, PROT_READ | PROT_WRITE,
+  const int error = sys().mmap(pointer_to(address), size, kReadWrite,
                                MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd_.get(), offset, &mapped);
   return error < 0 ? failed("map a registered buffer to", size, error) : Status();
 }
 
-Status Heap::move_out(std::uintptr_t address, std::size_t offset, std::size_t size) {
+/// Copies a part of a registered buffer into private memory at its place, with the protection that
+/// the program has given it.
+Status Heap::move_out(std::uintptr_t address, std::size_t offset, std::size_t size,
+                      int protection) {
   if (const int error = open_view(offset, size); error < 0) return failed("map", size, error);
   void* mapped = nullptr;
-  const int error = sys().mmap(pointer_to(address), size, PROT_READ | PROT_WRITE,
+  const int error = sys().mmap(pointer_to(address), size, kReadWrite,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0, &mapped);
   if (error == 0) std::memcpy(pointer_to(address), pointer_to(base_ + offset), size);
   close_view(offset, size);
+  if (error == 0 && protection != kReadWrite) {
+    sys().mprotect(pointer_to(address), size, protection);
+  }
   return error < 0 ? failed("move a registered buffer out of", size, error) : Status();
 }
 
@@ -234,9 +241,9 @@ Result<HeapRegistration*> Heap::adopt(void* buffer, std::size_t size) {
       return &before;
     }
   }
-  const std::vector<Mapping> mappings = mappings_over(begin, end);
-  if (mappings.empty() || index_.full() ||
-      !std::all_of(mappings.begin(), mappings.end(), is_plain_memory)) {
+  const auto mappings = mappings_over(begin, end);
+  if (!mappings.ok() || index_.full() || !cover(*mappings, begin, end) ||
+      !std::all_of(mappings->begin(), mappings->end(), is_plain_memory)) {
     return none;
   }
   const std::size_t bytes = end - begin;
@@ -255,7 +262,7 @@ Result<HeapRegistration*> Heap::adopt(void* buffer, std::size_t size) {
                                      "{}",
                                      size, status.message()));
     // A piece that cannot be moved back stays in the heap: it works, and its pages are not reused.
-    if (moved > 0) WHORL_TRY(move_out(begin, *offset, moved));
+    if (moved > 0) WHORL_TRY(move_out(begin, *offset, moved, kReadWrite));
     discard(*offset, bytes);
     return none;
   }
@@ -315,21 +322,22 @@ std::size_t Heap::kept() {
   return kept_.bytes();
 }
 
-/// Returns whether a registered buffer is still mapped from this heap: if the user has unmapped the
-/// buffer too early, other memory may lie at its address by now, also that of another rank's heap,
-/// which has the same name.
-bool Heap::still_mapped(const HeapRegistration& registration) const {
+/// Returns the parts of a registered buffer that are still mapped from this heap: if the user has
+/// unmapped the buffer, or a part of it, too early, other memory may lie there by now, also that of
+/// another rank's heap, which has the same name.
+Result<std::vector<Mapping>> Heap::still_mapped(const HeapRegistration& registration) const {
   std::uint64_t inode = 0;
-  if (sys().file_inode(fd_.get(), &inode) < 0) return false;
-  const std::vector<Mapping> mappings =
-      mappings_over(registration.begin, registration.begin + registration.size);
-  return !mappings.empty() &&
-         std::all_of(mappings.begin(), mappings.end(), [&](const Mapping& mapping) {
-           return mapping.access == "rw-s" &&
-                  mapping.path.starts_with(std::string("/memfd:") + kHeapName) &&
-                  mapping.inode == inode &&
-                  mapping.begin - mapping.offset == registration.begin - registration.offset;
-         });
+  if (const int error = sys().file_inode(fd_.get(), &inode); error < 0) {
+    return failed("look for", registration.size, error);
+  }
+  auto mappings = mappings_over(registration.begin, registration.begin + registration.size);
+  if (!mappings.ok()) return mappings;
+  std::erase_if(*mappings, [&](const Mapping& mapping) {
+    return mapping.access[3] != 's' || mapping.inode != inode ||
+           !mapping.path.starts_with(std::string("/memfd:") + kHeapName) ||
+           mapping.begin - mapping.offset != registration.begin - registration.offset;
+  });
+  return mappings;
 }
 
 Status Heap::release(HeapRegistration* registration) {
@@ -346,28 +354,34 @@ Status Heap::release(HeapRegistration* registration) {
     --registration->references;
     return {};
   }
-  index_.erase(registration->begin);
-  tell_leaving(registration->begin, registration->size);
   const std::uintptr_t begin = registration->begin;
   const std::size_t offset = registration->offset;
-  if (!still_mapped(*registration)) {
-    discard(offset, registration->size);
-    registered_.erase(found);
-    return Status::error(
-        Code::kInvalidUsage,
-        fmt::format("the buffer at {:#x} was unmapped before its registration ended; deregister "
-                    "first, then free",
-                    begin));
+  const auto mapped = still_mapped(*registration);
+  if (!mapped.ok()) {
+    return mapped.status().with_context(
+        fmt::format("the buffer at {:#x} stays registered; deregister it again later", begin));
   }
+  const bool whole = cover(*mapped, begin, begin + registration->size);
+  index_.erase(begin);
+  tell_leaving(begin, registration->size);
   while (registration->size > 0) {
-    const std::size_t piece = std::min(kMoveBytes, registration->size);
-    const std::size_t left = registration->size - piece;
-    WHORL_TRY(move_out(begin + left, offset + left, piece));
-    discard(offset + left, piece);
+    const std::size_t left = registration->size - std::min(kMoveBytes, registration->size);
+    for (const Mapping& mapping : *mapped) {
+      const std::uintptr_t from = std::max(mapping.begin, begin + left);
+      const std::uintptr_t to = std::min(mapping.end, begin + registration->size);
+      if (from >= to) continue;
+      WHORL_TRY(move_out(from, offset + (from - begin), to - from, protection_of(mapping)));
+    }
+    discard(offset + left, registration->size - left);
     registration->size = left;
   }
   registered_.erase(found);
-  return {};
+  if (whole) return {};
+  return Status::error(
+      Code::kInvalidUsage,
+      fmt::format("the buffer at {:#x} was unmapped before its registration ended; deregister "
+                  "first, then free",
+                  begin));
 }
 
 } // namespace whorl

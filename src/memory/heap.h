@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "base/system.h"
+#include "memory/memory_map.h"
 #include "memory/page_ranges.h"
 
 namespace whorl {
@@ -119,8 +120,8 @@ class Heap {
   void close_view(std::size_t offset, std::size_t size) noexcept;
   void discard(std::size_t offset, std::size_t size);
   Status move_in(std::uintptr_t address, std::size_t offset, std::size_t size);
-  Status move_out(std::uintptr_t address, std::size_t offset, std::size_t size);
-  bool still_mapped(const HeapRegistration& registration) const;
+  Status move_out(std::uintptr_t address, std::size_t offset, std::size_t size, int protection);
+  Result<std::vector<Mapping>> still_mapped(const HeapRegistration& registration) const;
   void tell_leaving(std::uintptr_t address, std::size_t size) noexcept;
 
   const Fd fd_;

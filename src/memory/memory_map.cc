@@ -1,6 +1,12 @@
 #include "memory/memory_map.h"
 
+#include <fmt/core.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 
 namespace whorl {
@@ -39,18 +45,38 @@ bool parse_mapping(std::string_view line, Mapping* mapping) {
   return mapping->begin < mapping->end;
 }
 
-std::vector<Mapping> mappings_over(std::uintptr_t begin, std::uintptr_t end) {
+Result<std::vector<Mapping>> mappings_over(std::uintptr_t begin, std::uintptr_t end) {
   std::vector<Mapping> found;
-  std::uintptr_t covered = begin;
   std::ifstream maps("/proc/self/maps");
-  for (std::string line; covered < end && std::getline(maps, line);) {
+  if (!maps) {
+    return Status::error(Code::kSystemError,
+                         fmt::format("cannot read /proc/self/maps: {}", std::strerror(errno)));
+  }
+  for (std::string line; std::getline(maps, line);) {
     Mapping mapping;
-    if (!parse_mapping(line, &mapping) || mapping.end <= covered) continue;
-    if (mapping.begin > covered) return {};
-    covered = mapping.end;
+    if (!parse_mapping(line, &mapping) || mapping.end <= begin) continue;
+    if (mapping.begin >= end) break;
+    if (mapping.begin < begin) {
+      mapping.offset += begin - mapping.begin;
+      mapping.begin = begin;
+    }
+    mapping.end = std::min(mapping.end, end);
     found.push_back(std::move(mapping));
   }
-  return covered >= end ? found : std::vector<Mapping>();
+  return found;
+}
+
+bool cover(std::span<const Mapping> mappings, std::uintptr_t begin, std::uintptr_t end) noexcept {
+  for (const Mapping& mapping : mappings) {
+    if (mapping.begin > begin) return false;
+    begin = std::max(begin, mapping.end);
+  }
+  return begin >= end;
+}
+
+int protection_of(const Mapping& mapping) noexcept {
+  return (mapping.access[0] == 'r' ? PROT_READ : 0) | (mapping.access[1] == 'w' ? PROT_WRITE : 0) |
+         (mapping.access[2] == 'x' ? PROT_EXEC : 0);
 }
 
 bool is_plain_memory(const Mapping& mapping) {

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/status.h"
 
 namespace whorl {
 
@@ -20,9 +23,15 @@ struct Mapping {
 /// Parses one line of /proc/self/maps. Returns false if the line is malformed.
 bool parse_mapping(std::string_view line, Mapping* mapping);
 
-/// Returns this process's mappings that overlap [begin, end), ascending; none if there is a gap or
-/// they cannot be read. Mappings that other threads make meanwhile may be missing.
-std::vector<Mapping> mappings_over(std::uintptr_t begin, std::uintptr_t end);
+/// Returns this process's mappings that overlap [begin, end), ascending and cut to that range; an
+/// error if they cannot be read. Mappings that other threads make meanwhile may be missing.
+Result<std::vector<Mapping>> mappings_over(std::uintptr_t begin, std::uintptr_t end);
+
+/// Whether mappings, ascending, leave no gap in [begin, end).
+bool cover(std::span<const Mapping> mappings, std::uintptr_t begin, std::uintptr_t end) noexcept;
+
+/// Returns the mapping's access as PROT_READ and so on.
+int protection_of(const Mapping& mapping) noexcept;
 
 /// Returns whether the mapping is private, writable memory that belongs to no file and is not the
 /// main thread's stack, which the kernel must be able to grow.

@@ -1,14 +1,17 @@
 // Tests of a process that exits during calls of the library.
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -220,6 +223,64 @@ void expect_exits(int rounds, Work&& work) {
     ASSERT_EQ(status, 0) << "round " << round << ", signal " << WTERMSIG(status) << ", status "
                          << WEXITSTATUS(status);
   }
+}
+
+/// Makes calls for which the library keeps memory of the thread: an error, whose text is read, and
+/// a group. Returns whether the text is right.
+bool use_memory_of_thread(whorlComm_t comm) {
+  int value = 1;
+  whorlGroupStart();
+  for (int i = 0; i < 20; ++i) {
+    whorlAllReduce(&value, &value, 1, whorlInt32, whorlSum, comm, nullptr);
+  }
+  whorlGroupEnd();
+  whorlCommCount(nullptr, &value);
+  return whorlGetLastError(nullptr) == std::string("whorlCommCount: comm is NULL");
+}
+
+/// Does so when the `thread_local` objects have ended. Returns whether the text is right and no
+/// memory of the program has changed.
+bool use_memory_after_its_end(whorlComm_t comm) {
+  constexpr std::size_t kLargest = 8192, kStep = 16, kEach = 8;
+  std::vector<std::string> blocks; // take the places of what has been freed
+  for (std::size_t i = 0; i < kLargest / kStep * kEach; ++i) {
+    blocks.emplace_back((i / kEach + 1) * kStep, 'x');
+  }
+  const bool good = use_memory_of_thread(comm);
+  return good && std::all_of(blocks.begin(), blocks.end(), [](const std::string& block) {
+           return block.find_first_not_of('x') == std::string::npos;
+         });
+}
+
+whorlComm_t used_at_exit = nullptr;
+
+TEST(Exit, LetsDestructorsOfStaticObjectsCall) {
+  expect_exits(1, [](int) {
+    std::atexit([] {
+      if (!use_memory_after_its_end(used_at_exit)) _exit(2);
+      if (whorlCommDestroy(used_at_exit) != whorlSuccess) _exit(3);
+    });
+    if (whorlCommInitAll(&used_at_exit, 1, nullptr) != whorlSuccess) _exit(4);
+    std::exit(use_memory_of_thread(used_at_exit) ? 0 : 5);
+  });
+}
+
+TEST(Exit, OfAThreadLetsDestructorsOfItsKeysCall) {
+  static std::atomic<bool> good{false};
+  expect_exits(1, [](int) {
+    pthread_key_t key = 0;
+    pthread_key_create(&key, [](void* comm) {
+      auto* const used = static_cast<whorlComm_t>(comm);
+      good = use_memory_after_its_end(used) && whorlCommDestroy(used) == whorlSuccess;
+    });
+    std::thread([key] {
+      whorlComm_t comm = nullptr;
+      if (whorlCommInitAll(&comm, 1, nullptr) != whorlSuccess) _exit(2);
+      if (!use_memory_of_thread(comm)) _exit(3);
+      pthread_setspecific(key, comm);
+    }).join();
+    std::exit(good ? 0 : 4);
+  });
 }
 
 void exit_during_creations(int rounds) {

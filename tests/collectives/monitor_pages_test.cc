@@ -149,6 +149,17 @@ TEST_F(FlightFileOfThreads, IsNotMadeWithoutAFailure) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
+TEST_F(FlightFileOfThreads, StaysWhereItWasToBe) {
+  const ScopedEnv env({{"WHORL_FLIGHT_FILE", "file"}});
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_);
+  ThreadWorld world(2);
+  std::filesystem::current_path(before);
+  ASSERT_TRUE(world.ok()) << world.error();
+  EXPECT_EQ(whorlCommRevoke(world.comm(0), WHORL_REVOKE_DEFAULT), whorlSuccess);
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/file.0"));
+}
+
 TEST_F(FlightFileOfThreads, NeedsAFolder) {
   const ScopedEnv env({{"WHORL_FLIGHT_FILE", folder_ + "/missing/file"}});
   ThreadWorld world(2);

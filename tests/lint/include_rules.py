@@ -52,7 +52,8 @@ ROOMS = {
     "tests/support/ptx": (set(), {"cuda"}),
 }
 # Single headers that a room may include in addition.
-HEADERS = {"src/exec": {"transports/endpoint.h"}, "tests/support/ptx": {"tests/simulation/random.h"}}
+HEADERS = {"src/exec": {"transports/endpoint.h"}, "bindings": {"base/lasting.h"},
+           "tests/support/ptx": {"tests/simulation/random.h"}}
 LIBRARIES = {"fmt", "nlohmann", "openssl", "hwloc", "pugixml", "pmix", "CLI", "benchmark", "gtest", "gmock",
              "mpi", "infiniband", "ucp", "torch", "nccl", "yaml-cpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -135,6 +136,30 @@ TEST(OpenSockets, TheNumbersStayTakenInTheChild) {
       }));
   std::byte got{};
   EXPECT_EQ(sys().recv(connection->far.get(), {&got, 1}), 1);
+}
+
+TEST(Descriptors, AreNotThoseOfClosedStandardStreams) {
+  EXPECT_TRUE(beside_a_child(
+      [] {
+        for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(standard);
+        const Connection connection;
+        std::array<int, 2> ends{};
+        if (sys().socket_pair(SOCK_STREAM, ends) < 0) return false;
+        const Fd file(sys().memfd_create("descriptors")), copy(sys().duplicate(file.get()));
+        const Fd received = passed(file);
+        const std::array numbers{connection.near.get(),
+                                 connection.far.get(),
+                                 ends[0],
+                                 ends[1],
+                                 file.get(),
+                                 copy.get(),
+                                 received.get(),
+                                 sys().epoll_create(),
+                                 sys().pidfd_open(::getpid())};
+        return std::all_of(numbers.begin(), numbers.end(),
+                           [](int number) { return number > STDERR_FILENO; });
+      },
+      [] {}));
 }
 
 TEST(OpenSockets, AnotherDescriptorWithTheNumberOfAClosedSocketIsKept) {

@@ -1,6 +1,7 @@
 // Tests of buffers of a program that a heap adopts: registration moves their pages into the heap.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <climits>
@@ -46,8 +47,9 @@ TEST(Heap, AdoptsWholePagesAndKeepsTheirContents) {
   EXPECT_FALSE(heap->find(buffer.data() + kPage, 1, &offset));
   const auto mappings = mappings_over(reinterpret_cast<std::uintptr_t>(buffer.data()),
                                       reinterpret_cast<std::uintptr_t>(buffer.data()) + 6 * kPage);
-  EXPECT_FALSE(mappings.empty());
-  EXPECT_TRUE(std::all_of(mappings.begin(), mappings.end(), is_plain_memory));
+  ASSERT_TRUE(mappings.ok());
+  EXPECT_FALSE(mappings->empty());
+  EXPECT_TRUE(std::all_of(mappings->begin(), mappings->end(), is_plain_memory));
   EXPECT_TRUE(heap->alloc(16 * kPage).ok()) << "the pages came back";
 }
 
@@ -133,6 +135,67 @@ TEST(Heap, DoesNotWriteWhereABufferWasUnmapped) {
   EXPECT_THAT(status.message(), HasSubstr("deregister first, then free"));
   EXPECT_EQ(static_cast<std::byte*>(other)[kPage], std::byte{0x77});
   EXPECT_TRUE(heap->alloc(4 * kPage).ok()) << "the pages came back";
+}
+
+TEST(Heap, KeepsWhatIsLeftOfABufferThatWasUnmappedInPart) {
+  const auto heap = make_heap(4);
+  Buffer buffer(4 * kPage);
+  buffer.fill(5);
+  const auto registration = heap->adopt(buffer.data(), 4 * kPage);
+  ASSERT_TRUE(registration.ok());
+  ASSERT_NE(*registration, nullptr);
+  ASSERT_EQ(sys().munmap(buffer.data() + kPage, kPage), 0);
+  EXPECT_EQ(heap->release(*registration).code(), Code::kInvalidUsage);
+  EXPECT_TRUE(heap->alloc(4 * kPage).ok()) << "the pages came back";
+  for (const std::size_t page : {0, 2, 3}) {
+    EXPECT_EQ(buffer.data()[page * kPage], static_cast<std::byte>(5 + page * kPage % 251)) << page;
+  }
+}
+
+TEST(Heap, LeavesABufferItsContentsAndProtection) {
+  const auto heap = make_heap(4);
+  Buffer buffer(4 * kPage);
+  buffer.fill(5);
+  const auto registration = heap->adopt(buffer.data(), 4 * kPage);
+  ASSERT_TRUE(registration.ok());
+  ASSERT_NE(*registration, nullptr);
+  ASSERT_EQ(sys().mprotect(buffer.data() + kPage, kPage, PROT_READ), 0);
+  ASSERT_EQ(sys().mprotect(buffer.data() + 2 * kPage, kPage, PROT_NONE), 0);
+  const Status status = heap->release(*registration);
+  EXPECT_TRUE(status.ok()) << status.message();
+  const auto begin = reinterpret_cast<std::uintptr_t>(buffer.data());
+  const auto access = [&](std::size_t page) {
+    const auto mappings = mappings_over(begin + page * kPage, begin + (page + 1) * kPage);
+    return mappings.ok() && !mappings->empty() ? mappings->front().access : std::string();
+  };
+  EXPECT_EQ(access(0), "rw-p");
+  EXPECT_EQ(access(1), "r--p");
+  EXPECT_EQ(access(2), "---p");
+  EXPECT_EQ(access(3), "rw-p");
+  ASSERT_EQ(sys().mprotect(buffer.data(), 4 * kPage, PROT_READ | PROT_WRITE), 0);
+  EXPECT_TRUE(buffer.holds(5));
+}
+
+TEST(Heap, KeepsABufferRegisteredWhileItsMappingsCannotBeRead) {
+  const auto heap = make_heap(4);
+  Buffer buffer(4 * kPage);
+  buffer.fill(5);
+  const auto registration = heap->adopt(buffer.data(), 4 * kPage);
+  ASSERT_TRUE(registration.ok());
+  ASSERT_NE(*registration, nullptr);
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = files.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Status status = heap->release(*registration);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_EQ(status.code(), Code::kSystemError);
+  EXPECT_THAT(status.message(), HasSubstr("cannot read /proc/self/maps: Too many open files"));
+  std::uint64_t offset = 0;
+  EXPECT_TRUE(heap->find(buffer.data(), 4 * kPage, &offset)) << "as before";
+  EXPECT_TRUE(buffer.holds(5));
+  EXPECT_TRUE(heap->release(*registration).ok());
+  EXPECT_TRUE(buffer.holds(5));
 }
 
 TEST(Heap, TellsItsPagesFromThoseOfAnotherHeap) {
