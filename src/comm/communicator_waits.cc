@@ -223,9 +223,8 @@ std::string Communicator::obstacle_of_network(int culprit) const {
   return fmt::format(
       "{} has come to this operation, and told that it waits for rank {} there: unless it was "
       "stopped since, messages are lost or late on the way, although small packets arrive. Look "
-      "for "
-      "a link that does not carry packets as large as the network interfaces make them (MTU), a "
-      "firewall that has forgotten the connection, and a slow link",
+      "for a link that does not carry packets as large as the network interfaces make them (MTU), "
+      "a firewall that has forgotten the connection, and a slow link",
       membership().describe(culprit), theirs->waits_for);
 }
 

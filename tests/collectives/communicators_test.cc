@@ -272,9 +272,9 @@ TEST(Communicators, DestroyedOnOneRankIsAnErrorOnAnother) {
 }
 
 TEST(Communicators, ErrorsOnAStreamComeFromSynchronize) {
-  const ScopedEnv env({{"WHORL_TIMEOUT_MS", "200"}});
   ThreadWorld world(2);
   ASSERT_TRUE(world.ok()) << world.error();
+  ASSERT_EQ(whorlCommSetTimeout(world.comm(0), 200), whorlSuccess);
   whorlStream_t stream = nullptr;
   ASSERT_EQ(whorlStreamCreate(&stream), whorlSuccess);
   EXPECT_EQ(whorlBarrier(world.comm(0), stream), whorlSuccess);
