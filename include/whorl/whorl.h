@@ -317,7 +317,7 @@ WHORL_API whorlResult_t whorlCommInitEnv(whorlComm_t* comm, whorlConfig_t* confi
 /// proceed at the same time. Groups nest.
 WHORL_API whorlResult_t whorlGroupStart(void);
 /// Ends a group. The outermost one issues the calls; operations without a stream are complete when
-/// it returns. Where a call was refused, its error is returned and nothing is issued; the unique
+/// it returns. Returns the first error; where a call was refused, nothing is issued, and the unique
 /// ids of the group's creations are spent.
 WHORL_API whorlResult_t whorlGroupEnd(void);
 /// Ends a group as whorlGroupEnd() does, but the outermost one issues no call; an error of one is

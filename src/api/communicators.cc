@@ -60,7 +60,9 @@ Status create_or_collect(const char* function, whorlComm_t* out, whorlConfig_t* 
       return refused;
     }
     const Status status = create(out, options, wait, gather, parent);
-    if (!status.ok() && !wait) tell_others(gather, kTellNs, status); // it has no thread
+    if (!status.ok() && !wait && check_may_wait(function).ok()) {
+      tell_others(gather, kTellNs, status); // it has no thread
+    }
     if (!status.ok()) return status.with_context(function);
     if (!wait) {
       return Status::error(Code::kInProgress,
@@ -150,12 +152,13 @@ Status init_rank(const char* function, whorlComm_t* comm, int nranks, const whor
         self.check = [=] { return followed->communicator->state(); };
         auto met = meet_by_id(id, self);
         if (met.ok() || self.excused()) return met;
-        // If no rank of the parent has reached the root, nobody else tells those that join.
+        // Perhaps no rank of the parent has reached the root: then nobody else tells those that
+        // join.
         if (const Status ended = self.check(); !ended.ok()) {
           CommError reason;
           reason.set(ended);
           self.comm_error = &reason;
-          self.timeout_ns = kTellRefusedNs;
+          self.timeout_ns = kTellNs;
           static_cast<void>(meet_by_id(id, self));
         }
         return met;

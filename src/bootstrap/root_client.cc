@@ -336,8 +336,9 @@ Result<Rendezvous> meet_once(const UniqueId& id, const Attendant& self, const ch
              .where = where,
              .gone = leaves_host ? gone
                                  : gone + "; this one leads only to a process in the same host and "
-                                          "network namespace, because the launcher said that all "
-                                          "ranks are on one host, or that host has no address but "
+                                          "network namespace, because all ranks of the job, or of "
+                                          "the communicator whose meeting point it is, were said "
+                                          "to be on one host, or that host has no address but "
                                           "loopback for others (WHORL_HOST_ADDRESS)"});
   if (met.ok()) used.add(id, self.rank);
   return met;

@@ -129,14 +129,13 @@ Status Communicator::finish(WaitResult result) {
     if (told_stuck_) withdraw_stuck();
     return {};
   }
-  if (result == WaitResult::kTimedOut) {
-    setup_.comm_error->set(without_exceptions([this] { return time_out_error(); }));
-  } else if (const Status failure = engine_->failure(); !failure.ok()) {
-    const bool of_device =
-        failure.code() == Code::kCudaError; // an error that does not name the rank
-    setup_.comm_error->set(of_device ? failure.with_context(membership().describe(rank()))
-                                     : failure);
-  }
+  const Status failure = without_exceptions([&]() -> Status {
+    if (result == WaitResult::kTimedOut) return time_out_error();
+    Status found = engine_->failure();
+    const bool of_device = found.code() == Code::kCudaError; // an error that does not name the rank
+    return of_device ? found.with_context(membership().describe(rank())) : found;
+  });
+  if (!failure.ok()) setup_.comm_error->set(failure);
   notify_peers();
   revoke_access();
   return in_operation(setup_.comm_error->status());
@@ -322,7 +321,7 @@ Status Communicator::run_task(const Task& task) {
     if (setup_.comm_error->is_set()) {
       return before_operation(setup_.comm_error->status(), task.batch);
     }
-    abort(fault.with_context(membership().describe(rank())));
+    abort(without_exceptions([&] { return fault.with_context(membership().describe(rank())); }));
     return setup_.comm_error->status();
   }
   task_operations_ = task.batch.size();

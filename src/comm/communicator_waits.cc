@@ -211,13 +211,14 @@ std::string Communicator::states_of_others() const {
   return shown == 0 ? told : fmt::format(". What other ranks have told: {}", told);
 }
 
-/// Describes that a rank of another host has come to the operation of this one, and waits there
+/// Describes that a rank of another host has come to the collective of this one, and waits there
 /// itself, as it has told over the connection for such words; empty if it has told nothing of that
-/// kind. No schedule lets ranks wait for each other.
+/// kind. No schedule lets ranks wait for each other; sends and receives of a program may.
 std::string Communicator::obstacle_of_network(int culprit) const {
   const auto own = engine_->stuck();
   const auto theirs = find_stuck(culprit);
-  if (!own || !theirs || theirs->waits_for < 0 || !(own->fingerprint == theirs->fingerprint)) {
+  if (!own || !theirs || theirs->waits_for < 0 || own->fingerprint != theirs->fingerprint ||
+      own->fingerprint.kind() == Collective::kSend) {
     return {};
   }
   return fmt::format(

@@ -30,7 +30,7 @@ struct Options {
   std::string trace; ///< pattern of a file name; empty: no trace
   std::size_t trace_records = 65536;
   std::string profiler_plugin;        ///< library, or STATIC; empty: none
-  std::string flight_file;            ///< pattern of a file name; empty: no file
+  std::string flight_file;            ///< pattern of a file name, then its path; empty: no file
   std::uint32_t flight_records = 128; ///< size of the ring, a power of two
   bool encrypts = false;              ///< whether what goes over TCP is encrypted
   bool verify = false;

@@ -40,18 +40,18 @@ Status open_profiler(Setup& setup, const FilePatternFacts& facts, int nranks) {
   return {};
 }
 
-/// Finds the place of the flight file and checks that its folder is there, because the file is not
-/// made before a failure, when the program may have another working directory.
-Status place_flight_file(std::string& pattern, int rank) {
-  if (pattern.empty()) return {};
-  const std::filesystem::path file = std::filesystem::absolute(pattern);
-  pattern = file.string();
+/// Makes the pattern of the flight file a path, and checks that its folder is there, because the
+/// file is not made before a failure, when the program may have another working directory.
+Status place_flight_file(std::string& name, const FilePatternFacts& facts) {
+  if (name.empty()) return {};
+  const auto file = std::filesystem::absolute(expand_file_pattern(name, facts));
+  name = file.string();
   const std::filesystem::path folder = file.parent_path();
   std::error_code error;
   if (std::filesystem::is_directory(folder, error)) return {};
   return Status::error(
       Code::kInvalidUsage,
-      fmt::format("WHORL_FLIGHT_FILE: rank {} finds no folder {}", rank, folder.string()));
+      fmt::format("WHORL_FLIGHT_FILE: rank {} finds no folder {}", facts.rank, folder.string()));
 }
 
 Status write_flight_file(const Setup& setup) {
@@ -59,16 +59,13 @@ Status write_flight_file(const Setup& setup) {
   if (setup.options.flight_file.empty() || members == nullptr) return {};
   const auto snapshot = monitor::read_page(setup.recorder->page());
   if (!snapshot.ok()) return snapshot.status();
-  const std::string path = expand_file_pattern(
-      setup.options.flight_file,
-      file_pattern_facts(members->identity, members->rank, snapshot->process_id));
-  std::ofstream file(path, std::ios::trunc);
+  std::ofstream file(setup.options.flight_file, std::ios::trunc);
   file << monitor::to_json(*snapshot) << '\n';
   file.close();
   if (file) return {};
   return Status::error(Code::kSystemError,
                        fmt::format("rank {} cannot write its last operations to {}: {}",
-                                   members->rank, path, std::strerror(errno)));
+                                   members->rank, setup.options.flight_file, std::strerror(errno)));
 }
 
 } // namespace
@@ -79,8 +76,8 @@ Status open_records(Setup& setup, const Identity& identity, int rank, int nranks
   who.info.rank = static_cast<std::uint32_t>(rank);
   describe_local_host(who.info);
   setup.recorder = monitor::Recorder::make(who, setup.options.flight_records);
-  WHORL_TRY(place_flight_file(setup.options.flight_file, rank));
   const FilePatternFacts facts = file_pattern_facts(identity, rank, who.info.process_id);
+  WHORL_TRY(place_flight_file(setup.options.flight_file, facts));
   WHORL_TRY(open_profiler(setup, facts, nranks));
   return open_trace(setup, who.info, facts, nranks);
 }

@@ -356,25 +356,31 @@ Status Heap::release(HeapRegistration* registration) {
   }
   const std::uintptr_t begin = registration->begin;
   const std::size_t offset = registration->offset;
+  // Whatever comes of it, from now on messages are copied: other memory may soon lie at the
+  // address.
+  index_.erase(begin);
+  tell_leaving(begin, registration->size);
   const auto mapped = still_mapped(*registration);
   if (!mapped.ok()) {
     return mapped.status().with_context(
         fmt::format("the buffer at {:#x} stays registered; deregister it again later", begin));
   }
   const bool whole = cover(*mapped, begin, begin + registration->size);
-  index_.erase(begin);
-  tell_leaving(begin, registration->size);
-  while (registration->size > 0) {
-    const std::size_t left = registration->size - std::min(kMoveBytes, registration->size);
-    for (const Mapping& mapping : *mapped) {
-      const std::uintptr_t from = std::max(mapping.begin, begin + left);
-      const std::uintptr_t to = std::min(mapping.end, begin + registration->size);
-      if (from >= to) continue;
-      WHORL_TRY(move_out(from, offset + (from - begin), to - from, protection_of(mapping)));
+  const auto shorten = [&](std::size_t size) {
+    if (size == registration->size) return;
+    discard(offset + size, registration->size - size);
+    registration->size = size;
+  };
+  for (auto mapping = mapped->rbegin(); mapping != mapped->rend(); ++mapping) {
+    while (registration->size > mapping->begin - begin) {
+      shorten(std::min(registration->size, mapping->end - begin));
+      const std::size_t piece = std::min(kMoveBytes, begin + registration->size - mapping->begin);
+      const std::size_t left = registration->size - piece;
+      WHORL_TRY(move_out(begin + left, offset + left, piece, protection_of(*mapping)));
+      shorten(left);
     }
-    discard(offset + left, registration->size - left);
-    registration->size = left;
   }
+  shorten(0);
   registered_.erase(found);
   if (whole) return {};
   return Status::error(

@@ -48,10 +48,11 @@ bool parse_mapping(std::string_view line, Mapping* mapping) {
 Result<std::vector<Mapping>> mappings_over(std::uintptr_t begin, std::uintptr_t end) {
   std::vector<Mapping> found;
   std::ifstream maps("/proc/self/maps");
-  if (!maps) {
+  const auto failed = [] {
     return Status::error(Code::kSystemError,
                          fmt::format("cannot read /proc/self/maps: {}", std::strerror(errno)));
-  }
+  };
+  if (!maps) return failed();
   for (std::string line; std::getline(maps, line);) {
     Mapping mapping;
     if (!parse_mapping(line, &mapping) || mapping.end <= begin) continue;
@@ -63,6 +64,7 @@ Result<std::vector<Mapping>> mappings_over(std::uintptr_t begin, std::uintptr_t 
     mapping.end = std::min(mapping.end, end);
     found.push_back(std::move(mapping));
   }
+  if (maps.bad()) return failed(); // not the end of the file
   return found;
 }
 

@@ -291,7 +291,11 @@ Result<std::vector<SocketAddress>> local_addresses() {
       if (one.interface == chosen) out.push_back(one.address);
     }
   }
-  if (out.empty()) WHORL_TRY(resolve(chosen, "", &out).with_context("WHORL_HOST_ADDRESS"));
+  if (out.empty()) {
+    WHORL_TRY(resolve(chosen, "", &out)
+                  .with_context("WHORL_HOST_ADDRESS names no interface that is up, with an address "
+                                "for other hosts"));
+  }
   return out;
 }
 

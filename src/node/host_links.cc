@@ -11,9 +11,10 @@
 namespace whorl {
 namespace {
 
-/// Time that ranks wait longer than the lowest rank, which finds out at the deadline which ranks
-/// are missing and sends the others an error with their names.
-constexpr std::uint64_t kGraceNs = 1'000'000'000;
+/// Time that ranks wait longer than the lowest rank, which finds out at the deadline, or half a
+/// second after it (MeshPlan::check), which ranks are missing and sends the others an error with
+/// their names.
+constexpr std::uint64_t kGraceNs = 1'500'000'000;
 
 /// Waiter that sleeps until a link that is not done yet has something to read.
 class LinkWaiter final : public Waiter {

@@ -279,7 +279,7 @@ TEST(Exit, OfAThreadLetsDestructorsOfItsKeysCall) {
       if (!use_memory_of_thread(comm)) _exit(3);
       pthread_setspecific(key, comm);
     }).join();
-    std::exit(good ? 0 : 4);
+    _exit(good ? 0 : 4); // a leak checker would report the last errors of those calls
   });
 }
 

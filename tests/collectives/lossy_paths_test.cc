@@ -81,6 +81,21 @@ TEST(LossyPaths, ThatDropLargePacketsAreNamedAtTheTimeout) {
   EXPECT_EQ(failures_of(outcomes), "");
 }
 
+TEST(LossyPaths, AreNotNamedWhereTheProgramLetsRanksWaitForEachOther) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+    whorlComm_t comm = join_as_host(context, "2000");
+    ASSERT_NE(comm, nullptr);
+    ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+    int value = 0;
+    EXPECT_EQ(whorlRecv(&value, 1, whorlInt32, 1 - context.rank, comm, nullptr), whorlRemoteError);
+    const std::string text = whorlGetLastError(comm);
+    EXPECT_THAT(text, HasSubstr("rank " + std::to_string(1 - context.rank)));
+    EXPECT_THAT(text, Not(HasSubstr("(MTU)")));
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
 /// As behind a long queue of data on a slow link, in which beats come too late.
 TEST(LossyPathsFull, APeerWhoseDataArriveIsNotUnreachable) {
   const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {

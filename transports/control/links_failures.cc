@@ -59,12 +59,11 @@ void ControlLinks::set_death_error(Peer& peer, int error) noexcept {
   }
 }
 
-/// Sets the error of a peer that answers, although its connection for data has ended.
+/// Sets the error of a peer whose kernel answers, although its connection for data has ended.
 void ControlLinks::set_cut_error(const Peer& peer) noexcept {
   set_error(Code::kRemoteError,
-            fmt::format("a connection of rank {} to {} was cut ({}), while that process goes on "
-                        "answering over another one: look for a firewall or a proxy between the "
-                        "hosts",
+            fmt::format("a connection of rank {} to {} was cut ({}), while another one works: look "
+                        "for a firewall or a proxy between the hosts",
                         membership_->rank, membership_->describe(peer.rank),
                         peer.data_error == 0 ? "closed" : errno_text(peer.data_error)));
 }
@@ -112,13 +111,14 @@ Progress ControlLinks::judge(Peer& peer, bool needed) noexcept {
   if (membership_->comm_error->is_set()) return Progress::kFailed;
   if (peer.said_goodbye && !needed) return Progress::kDone;
   // The end of the control socket comes after all that it explains.
-  const bool by_network = is_end(peer.data_error) || is_silence(peer.data_error);
+  const bool by_network =
+      peer.data_why.empty() && (is_end(peer.data_error) || is_silence(peer.data_error));
   const bool lives = !peer.ended && !peer.said_goodbye && peer.asked && by_network &&
                      sys().unacknowledged(peer.socket.get()) == 0;
   if (!peer.ended && sys().now_ns() - peer.data_lost_ns < (lives ? kLivesNs : kExplainNs)) {
     return Progress::kIdle;
   }
-  if (!peer.said_goodbye && peer.data_why.empty() && lives) {
+  if (!peer.said_goodbye && lives) {
     set_cut_error(peer);
   } else if (!peer.said_goodbye && peer.data_why.empty()) {
     set_death_error(peer, peer.data_error);
