@@ -147,7 +147,7 @@ TEST(Heap, KeepsWhatIsLeftOfABufferThatWasUnmappedInPart) {
   ASSERT_EQ(sys().munmap(buffer.data() + kPage, kPage), 0);
   EXPECT_EQ(heap->release(*registration).code(), Code::kInvalidUsage);
   EXPECT_TRUE(heap->alloc(4 * kPage).ok()) << "the pages came back";
-  for (const std::size_t page : {0, 2, 3}) {
+  for (const std::size_t page : {0U, 2U, 3U}) {
     EXPECT_EQ(buffer.data()[page * kPage], static_cast<std::byte>(5 + page * kPage % 251)) << page;
   }
 }
