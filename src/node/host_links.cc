@@ -14,7 +14,7 @@ namespace {
 /// Time that ranks wait longer than the lowest rank, which finds out at the deadline, or half a
 /// second after it (MeshPlan::check), which ranks are missing and sends the others an error with
 /// their names.
-constexpr std::uint64_t kGraceNs = 1'500'000'000;
+constexpr std::uint64_t kGraceNs = 1'000'000'000;
 
 /// Waiter that sleeps until a link that is not done yet has something to read.
 class LinkWaiter final : public Waiter {
