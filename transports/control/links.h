@@ -109,8 +109,9 @@ class ControlLinks final : public FailureJudge {
     std::optional<StuckOperation> stuck;
     std::uint64_t data_lost_ns = 0; ///< time at which the first data link ended; 0: none has
     int data_error = 0;
-    bool asked = false;   ///< whether a beat was sent since then
-    std::string data_why; ///< reason of the failure where there is no errno
+    bool asked = false;    ///< whether a beat was sent since then
+    bool answered = false; ///< whether the peer's kernel has acknowledged that beat
+    std::string data_why;  ///< reason of the failure where there is no errno
   };
 
   // In links.cc.

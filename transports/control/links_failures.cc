@@ -15,9 +15,9 @@ namespace {
 // Time in which the control socket may explain the end of a data socket. Larger: better
 // explanations over slow networks. Smaller: faster errors where no explanation comes.
 constexpr std::uint64_t kExplainNs = 20'000'000;
-// The same where the peer's kernel goes on acknowledging what the control socket sends: then the
+// The same where the peer's kernel has acknowledged what the control socket sent since then: the
 // process has not ended, unless it is about to close that socket as well.
-constexpr std::uint64_t kLivesNs = 500'000'000;
+constexpr std::uint64_t kLivesNs = 100'000'000;
 
 /// Returns whether a call fails so, or returns 0, because the connection has ended.
 bool is_end(int error) noexcept { return error == 0 || error == -ECONNRESET || error == -EPIPE; }
@@ -113,8 +113,8 @@ Progress ControlLinks::judge(Peer& peer, bool needed) noexcept {
   // The end of the control socket comes after all that it explains.
   const bool by_network =
       peer.data_why.empty() && (is_end(peer.data_error) || is_silence(peer.data_error));
-  const bool lives = !peer.ended && !peer.said_goodbye && peer.asked && by_network &&
-                     sys().unacknowledged(peer.socket.get()) == 0;
+  peer.answered |= peer.asked && sys().unacknowledged(peer.socket.get()) == 0;
+  const bool lives = !peer.ended && !peer.said_goodbye && peer.answered && by_network;
   if (!peer.ended && sys().now_ns() - peer.data_lost_ns < (lives ? kLivesNs : kExplainNs)) {
     return Progress::kIdle;
   }
