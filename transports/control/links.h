@@ -109,9 +109,7 @@ class ControlLinks final : public FailureJudge {
     std::optional<StuckOperation> stuck;
     std::uint64_t data_lost_ns = 0; ///< time at which the first data link ended; 0: none has
     int data_error = 0;
-    bool asked = false;    ///< whether a beat was sent since then
-    bool answered = false; ///< whether the peer's kernel has acknowledged that beat
-    std::string data_why;  ///< reason of the failure where there is no errno
+    std::string data_why; ///< reason of the failure where there is no errno
   };
 
   // In links.cc.
@@ -132,7 +130,6 @@ class ControlLinks final : public FailureJudge {
   Progress judge(Peer& peer, bool needed) noexcept;
   void set_unreachable(Peer& peer, std::string_view sign) noexcept;
   void set_death_error(Peer& peer, int error) noexcept;
-  void set_cut_error(const Peer& peer) noexcept;
   void set_changed_error(int rank) noexcept;
   void set_error(Code code, std::string message) noexcept;
 

@@ -15,17 +15,6 @@ namespace {
 // Time in which the control socket may explain the end of a data socket. Larger: better
 // explanations over slow networks. Smaller: faster errors where no explanation comes.
 constexpr std::uint64_t kExplainNs = 20'000'000;
-// The same where the peer's kernel has acknowledged what the control socket sent since then: the
-// process has not ended, unless it is about to close that socket as well.
-constexpr std::uint64_t kLivesNs = 100'000'000;
-
-/// Returns whether a call fails so, or returns 0, because the connection has ended.
-bool is_end(int error) noexcept { return error == 0 || error == -ECONNRESET || error == -EPIPE; }
-
-/// Returns whether a call fails so because the network carries nothing.
-bool is_silence(int error) noexcept {
-  return error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ENETUNREACH;
-}
 
 } // namespace
 
@@ -43,9 +32,9 @@ void ControlLinks::set_unreachable(Peer& peer, std::string_view sign) noexcept {
 
 void ControlLinks::set_death_error(Peer& peer, int error) noexcept {
   const std::string who = membership_->describe(peer.rank);
-  if (is_silence(error)) {
+  if (error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ENETUNREACH) {
     set_unreachable(peer, errno_text(error));
-  } else if (is_end(error)) {
+  } else if (error == 0 || error == -ECONNRESET || error == -EPIPE) {
     set_error(
         Code::kRemoteError,
         fmt::format("{} died: its connections were closed without a goodbye; look for the end of "
@@ -57,15 +46,6 @@ void ControlLinks::set_death_error(Peer& peer, int error) noexcept {
     set_error(Code::kRemoteError,
               fmt::format("the connection to {} failed: {}", who, errno_text(error)));
   }
-}
-
-/// Sets the error of a peer whose kernel answers, although its connection for data has ended.
-void ControlLinks::set_cut_error(const Peer& peer) noexcept {
-  set_error(Code::kRemoteError,
-            fmt::format("a connection of rank {} to {} was cut ({}), while another one works: look "
-                        "for a firewall or a proxy between the hosts",
-                        membership_->rank, membership_->describe(peer.rank),
-                        peer.data_error == 0 ? "closed" : errno_text(peer.data_error)));
 }
 
 /// Sets the error of an encrypted connection on which something has come that the peer has not
@@ -99,28 +79,15 @@ Progress ControlLinks::connection_lost(int rank, const std::string& why) noexcep
 /// caller holds state_mutex_.
 Progress ControlLinks::judge(Peer& peer, bool needed) noexcept {
   if (peer.said_goodbye && !needed) return Progress::kDone;
-  if (peer.data_lost_ns == 0) {
-    peer.data_lost_ns = sys().now_ns();
-    peer.asked = peer.heartbeat.add();
-    const std::lock_guard lock(notify_mutex_);
-    if (peer.asked) send(peer, control::FrameKind::kBeat, {});
-  }
+  if (peer.data_lost_ns == 0) peer.data_lost_ns = sys().now_ns();
   // A peer may have left because of an error, or of the death of a third rank. Its error explains
   // more than the end of a data socket does, and may be on its way.
   for (Peer& any : peers_) read(any);
   if (membership_->comm_error->is_set()) return Progress::kFailed;
   if (peer.said_goodbye && !needed) return Progress::kDone;
   // The end of the control socket comes after all that it explains.
-  const bool by_network =
-      peer.data_why.empty() && (is_end(peer.data_error) || is_silence(peer.data_error));
-  peer.answered |= peer.asked && sys().unacknowledged(peer.socket.get()) == 0;
-  const bool lives = !peer.ended && !peer.said_goodbye && peer.answered && by_network;
-  if (!peer.ended && sys().now_ns() - peer.data_lost_ns < (lives ? kLivesNs : kExplainNs)) {
-    return Progress::kIdle;
-  }
-  if (!peer.said_goodbye && lives) {
-    set_cut_error(peer);
-  } else if (!peer.said_goodbye && peer.data_why.empty()) {
+  if (!peer.ended && sys().now_ns() - peer.data_lost_ns < kExplainNs) return Progress::kIdle;
+  if (!peer.said_goodbye && peer.data_why.empty()) {
     set_death_error(peer, peer.data_error);
   } else if (!peer.said_goodbye) {
     set_error(Code::kRemoteError,

@@ -5,11 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace whorl {
@@ -79,31 +76,6 @@ TEST_F(ControlLinksTest, WordsThatNobodyAsksForDoNotFillTheMemory) {
   }
   EXPECT_THAT(comm_error_.status().message(), ::testing::HasSubstr("rank 1"));
   EXPECT_THAT(comm_error_.status().message(), ::testing::HasSubstr("sent too many words"));
-}
-
-TEST_F(ControlLinksTest, APeerThatAnswersHasNotDied) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  while (links_.connection_lost(1, -ECONNRESET, true) == Progress::kIdle) {
-    std::byte heard[64]; // read as the kernel of the peer does
-    static_cast<void>(::recv(peer_.get(), heard, sizeof heard, 0));
-    ASSERT_LT(Clock::now() - start, std::chrono::seconds(20));
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  const std::string text = comm_error_.status().message();
-  EXPECT_THAT(text, ::testing::HasSubstr("rank 1"));
-  EXPECT_THAT(text, ::testing::HasSubstr("was cut (Connection reset by peer)"));
-  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("died")));
-}
-
-TEST_F(ControlLinksTest, APeerWhoseConnectionsAllEndHasDied) {
-  Progress verdict = links_.connection_lost(1, -ECONNRESET, true);
-  EXPECT_EQ(verdict, Progress::kIdle);
-  peer_.reset();
-  verdict = links_.connection_lost(1, -ECONNRESET, true);
-  EXPECT_EQ(verdict, Progress::kFailed);
-  EXPECT_THAT(comm_error_.status().message(), ::testing::HasSubstr("rank 1"));
-  EXPECT_THAT(comm_error_.status().message(), ::testing::HasSubstr("died"));
 }
 
 TEST_F(ControlLinksTest, TheErrorOfAPeerIsShownWithoutControlCharacters) {
