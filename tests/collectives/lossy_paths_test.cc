@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,102 +50,84 @@ int drop_packets(Sockets which, std::uint32_t most) {
   return sockets;
 }
 
-whorlComm_t join_as_host(RankContext& context, const char* timeout_ms) {
-  return join(context, {{"WHORL_TRANSPORTS", "tcp"},
-                        {"WHORL_HOST_ID", std::to_string(context.rank)},
-                        {"WHORL_TIMEOUT_MS", timeout_ms}});
+/// Runs `body` with a communicator of two ranks that take themselves for hosts.
+void run_hosts(const char* timeout_ms, const std::function<void(RankContext&, whorlComm_t)>& body) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
+    whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", "tcp"},
+                                      {"WHORL_HOST_ID", std::to_string(context.rank)},
+                                      {"WHORL_TIMEOUT_MS", timeout_ms}});
+    ASSERT_NE(comm, nullptr);
+    ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+    body(context, comm);
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
+}
+
+whorlResult_t reduce(std::vector<int>& data, whorlRedOp_t op, whorlComm_t comm) {
+  return whorlAllReduce(data.data(), data.data(), data.size(), whorlInt32, op, comm, nullptr);
 }
 
 /// As where a tunnel on the way takes smaller packets than the interfaces of the hosts, and says so
 /// to nobody.
 TEST(LossyPaths, ThatDropLargePacketsAreNamedAtTheTimeout) {
-  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
-    whorlComm_t comm = join_as_host(context, "2000");
-    ASSERT_NE(comm, nullptr);
-    ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+  run_hosts("2000", [](RankContext& context, whorlComm_t comm) {
     EXPECT_GT(drop_packets(Sockets::kAll, 1400), 0);
     context.barrier();
     EXPECT_EQ(failure(whorlBarrier(comm, nullptr), comm), "") << "small packets pass";
     std::vector<int> data(100'000, 1);
     const auto start = std::chrono::steady_clock::now();
-    EXPECT_EQ(
-        whorlAllReduce(data.data(), data.data(), data.size(), whorlInt32, whorlSum, comm, nullptr),
-        whorlRemoteError);
+    EXPECT_EQ(reduce(data, whorlSum, comm), whorlRemoteError);
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
     const std::string text = whorlGetLastError(comm);
     EXPECT_THAT(text, HasSubstr("no progress within the timeout"));
     EXPECT_THAT(text, HasSubstr("has come to this operation"));
     EXPECT_THAT(text, HasSubstr("(MTU)"));
     EXPECT_THAT(text, Not(HasSubstr("may not have made this call")));
-    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
   });
-  EXPECT_EQ(failures_of(outcomes), "");
 }
 
 TEST(LossyPaths, AreNotNamedWhereTheProgramLetsRanksWaitForEachOther) {
-  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
-    whorlComm_t comm = join_as_host(context, "2000");
-    ASSERT_NE(comm, nullptr);
-    ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+  run_hosts("2000", [](RankContext& context, whorlComm_t comm) {
     int value = 0;
     EXPECT_EQ(whorlRecv(&value, 1, whorlInt32, 1 - context.rank, comm, nullptr), whorlRemoteError);
     const std::string text = whorlGetLastError(comm);
     EXPECT_THAT(text, HasSubstr("rank " + std::to_string(1 - context.rank)));
     EXPECT_THAT(text, Not(HasSubstr("(MTU)")));
-    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
   });
-  EXPECT_EQ(failures_of(outcomes), "");
 }
 
 /// As behind a long queue of data on a slow link, in which beats come too late.
 TEST(LossyPathsFull, APeerWhoseDataArriveIsNotUnreachable) {
-  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
-    whorlComm_t comm = join_as_host(context, "10000");
-    ASSERT_NE(comm, nullptr);
-    ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+  run_hosts("10000", [](RankContext& context, whorlComm_t comm) {
     EXPECT_EQ(drop_packets(Sockets::kControl, 0), 1);
     context.barrier();
     const auto start = std::chrono::steady_clock::now();
     std::vector<int> data(100'000, 1), last(1);
     while (last[0] == 0) { // until both have seen the time pass
-      ASSERT_EQ(failure(whorlAllReduce(data.data(), data.data(), data.size(), whorlInt32, whorlMax,
-                                       comm, nullptr),
-                        comm),
-                "");
+      ASSERT_EQ(failure(reduce(data, whorlMax, comm), comm), "");
       // A rank sends its beats while it waits.
       if (context.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       last[0] = std::chrono::steady_clock::now() - start > std::chrono::seconds(7) ? 1 : 0;
-      ASSERT_EQ(
-          failure(whorlAllReduce(last.data(), last.data(), 1, whorlInt32, whorlMin, comm, nullptr),
-                  comm),
-          "");
+      ASSERT_EQ(failure(reduce(last, whorlMin, comm), comm), "");
     }
     drop_packets(Sockets::kControl, UINT32_MAX);
     context.barrier();
     EXPECT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
-    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
   });
-  EXPECT_EQ(failures_of(outcomes), "");
 }
 
-/// The same connections, and then none: the end is noticed all the same.
+/// Shows that a peer is given up once its connections for data carry nothing either.
 TEST(LossyPathsFull, APeerOfWhichNothingArrivesIsUnreachable) {
-  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
-    whorlComm_t comm = join_as_host(context, "20000");
-    ASSERT_NE(comm, nullptr);
-    ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+  run_hosts("20000", [](RankContext& context, whorlComm_t comm) {
     context.barrier();
     EXPECT_GT(drop_packets(Sockets::kAll, 0), 1);
     const auto start = std::chrono::steady_clock::now();
     std::vector<int> data(100'000, 1);
-    EXPECT_EQ(
-        whorlAllReduce(data.data(), data.data(), data.size(), whorlInt32, whorlSum, comm, nullptr),
-        whorlRemoteError);
+    EXPECT_EQ(reduce(data, whorlSum, comm), whorlRemoteError);
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(6)); // promised: 3 s
     EXPECT_THAT(whorlGetLastError(comm), HasSubstr("cannot be reached any more"));
-    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
   });
-  EXPECT_EQ(failures_of(outcomes), "");
 }
 
 } // namespace
