@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "topology/devices.h"
+#include "topology/text_file.h"
 
 namespace whorl::topology {
 namespace {

@@ -12,6 +12,7 @@
 #include "topology/hwloc_elements.h"
 #include "topology/hwloc_ports.h"
 #include "topology/hwloc_xml.h"
+#include "topology/text_file.h"
 
 namespace whorl::topology {
 namespace {

@@ -11,6 +11,7 @@
 #include "topology/bus_ids.h"
 #include "topology/devices.h"
 #include "topology/nccl_xml.h"
+#include "topology/text_file.h"
 
 namespace whorl::topology {
 namespace {

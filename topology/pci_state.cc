@@ -2,26 +2,20 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+
+#include "topology/text_file.h"
 
 namespace whorl::topology {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the number that a file begins with; 0 if there is none, or no such file.
-double number_in(const fs::path& path) {
-  std::string line;
-  std::getline(std::ifstream(path), line);
-  return std::strtod(line.c_str(), nullptr);
-}
-
 /// Returns the number of lanes in a file; 0 for what no link has, as of virtual functions.
 int lanes_in(const fs::path& path) {
-  const double lanes = number_in(path);
+  const double lanes = first_number(path);
   return pci_bandwidth(2.5, lanes >= 1 && lanes <= 32 ? static_cast<int>(lanes) : 0).known()
              ? static_cast<int>(lanes)
              : 0;
@@ -69,12 +63,12 @@ PciStates read_pci_states(const Graph& graph, const std::string& root) {
       state.redirects = redirects(device / "config");
       continue;
     }
-    state.gt_per_s = number_in(device / "current_link_speed");
+    state.gt_per_s = first_number(device / "current_link_speed");
     state.lanes = lanes_in(device / "current_link_width");
-    state.max_gt_per_s = number_in(device / "max_link_speed");
+    state.max_gt_per_s = first_number(device / "max_link_speed");
     state.max_lanes = lanes_in(device / "max_link_width");
     // The entry is a link to the device's folder, which is in that of the port above it.
-    const double slot = number_in(device / ".." / "max_link_speed");
+    const double slot = first_number(device / ".." / "max_link_speed");
     if (slot > 0) state.max_gt_per_s = std::min(state.max_gt_per_s, slot);
   }
   return states;

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 
@@ -24,20 +23,11 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// Returns the number in a file, or `otherwise` if there is none.
-double number_in(const fs::path& path, double otherwise) {
-  const std::string line = first_line(path);
-  char* end = nullptr;
-  const double value = std::strtod(line.c_str(), &end);
-  return end == line.c_str() ? otherwise : value;
-}
-
 /// Adds what the files of one port of an RDMA device say: rate "100 Gb/sec (4X EDR)", state
 /// "4: ACTIVE".
 void read_rdma_port(const fs::path& port, Node& nic) {
   nic.rdma = true;
-  const Bandwidth rate =
-      network_bandwidth(std::strtod(first_line(port / "rate").c_str(), nullptr) * 1000);
+  const Bandwidth rate = network_bandwidth(first_number(port / "rate") * 1000);
   if (rate.known()) nic.up = rate;
   const std::string state = first_line(port / "state");
   if (!state.empty()) nic.down = !state.starts_with("4");
@@ -45,7 +35,7 @@ void read_rdma_port(const fs::path& port, Node& nic) {
 
 /// Adds what the files of a network interface say: speed in Mbit/s, state "up" or "down".
 void read_interface(const fs::path& interface, Node& nic) {
-  const Bandwidth rate = network_bandwidth(number_in(interface / "speed", 0));
+  const Bandwidth rate = network_bandwidth(first_number(interface / "speed"));
   if (rate.known()) nic.up = rate;
   nic.down = first_line(interface / "operstate") == "down";
 }
@@ -57,8 +47,8 @@ InterfaceFacts interface_facts(const std::string& name, const std::string& root)
   std::error_code missing;
   const bool hardware = fs::exists(interface / "device", missing);
   if (name.empty() || (!hardware && !fs::exists(interface / "bonding", missing))) return {};
-  return {.rate = network_bandwidth(number_in(interface / "speed", 0)),
-          .numa = static_cast<int>(number_in(interface / "device/numa_node", -1))};
+  return {.rate = network_bandwidth(first_number(interface / "speed")),
+          .numa = static_cast<int>(first_number(interface / "device/numa_node", -1))};
 }
 
 void add_port_facts(Graph& graph, const std::string& root) {

@@ -2,11 +2,29 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 
 namespace whorl::topology {
+namespace {
+
+/// Returns the number that `text` begins with behind blanks, or `none`.
+template <typename Number>
+Number leading(std::string_view text, Number none) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\n"), text.size()));
+  Number value = none;
+  const auto [rest, wrong] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return wrong == std::errc() ? value : none;
+}
+
+} // namespace
+
+double leading_number(std::string_view text, double none) { return leading(text, none); }
+
+int leading_count(std::string_view text) { return std::max(leading(text, -1), -1); }
 
 Result<std::string> read_text_file(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -39,6 +57,10 @@ std::string first_line(const std::filesystem::path& path) {
   std::string line;
   std::getline(std::ifstream(path), line);
   return line;
+}
+
+double first_number(const std::filesystem::path& path, double none) {
+  return leading_number(first_line(path), none);
 }
 
 } // namespace whorl::topology

@@ -10,23 +10,6 @@
 
 namespace whorl::topology {
 
-namespace {
-
-/// Returns the number that `text` begins with behind blanks, or `none`.
-template <typename Number>
-Number leading(std::string_view text, Number none) {
-  text.remove_prefix(std::min(text.find_first_not_of(" \t\n"), text.size()));
-  Number value = none;
-  const auto [rest, wrong] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return wrong == std::errc() ? value : none;
-}
-
-} // namespace
-
-double leading_number(std::string_view text) { return leading(text, 0.0); }
-
-int leading_count(std::string_view text) { return std::max(leading(text, -1), -1); }
-
 XmlFile::XmlFile(std::string text, std::string name)
     : name_(std::move(name)), text_(std::move(text)) {
   for (std::size_t at = text_.find('\n'); at != std::string::npos; at = text_.find('\n', at + 1)) {

@@ -12,11 +12,6 @@
 
 namespace whorl::topology {
 
-/// Returns the number that `text` begins with, whatever the locale; 0: there is none.
-double leading_number(std::string_view text);
-/// Returns the whole number that `text` begins with; −1: there is none that is 0 or more.
-int leading_count(std::string_view text);
-
 /// XML text that somebody else has written, and the sentences about what is wrong with it.
 class XmlFile {
  public:
