@@ -127,8 +127,8 @@ constexpr std::array kParams{
               "Library of UCX for the transport ucx, for instance /opt/ucx/lib/libucp.so.0. Empty: "
               "libucp.so.0 where the dynamic linker finds it."},
     ParamInfo{Param::kHeapBytes, "WHORL_HEAP_BYTES", "",
-              "Largest total of whorlMemAlloc() and of registered memory in one process, in bytes. "
-              "Empty: the size of the memory."},
+              "Largest total of whorlMemAlloc() and of registered memory in one process, in bytes: "
+              "4 KiB to 64 TiB. Empty: the size of the memory."},
     ParamInfo{
         Param::kSegmentBytes, "WHORL_SEGMENT_BYTES", "2097152",
         "Operations on device memory that the host carries out, each alone in its call, are cut "

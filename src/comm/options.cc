@@ -16,6 +16,7 @@
 #include "base/unknown_params.h"
 #include "device/common/memory.h"
 #include "kernels/reduce.h"
+#include "memory/heap.h"
 #include "monitor/layout.h"
 #include "transports/tcp/tuning.h"
 #include "transports/verbs/settings.h"
@@ -130,9 +131,7 @@ Result<Options> Options::from_environment() {
   // Settings that are used elsewhere, checked here so that a mistake does not pass in silence.
   WHORL_TRY(TcpTuning::from_environment().status());
   WHORL_TRY(VerbsSettings::from_environment().status());
-  if (!param_text(Param::kHeapBytes).empty()) {
-    WHORL_TRY(param_int(Param::kHeapBytes, 0, std::int64_t{1} << 62).status());
-  }
+  WHORL_TRY(heap_capacity().status());
   WHORL_TRY(param_int(Param::kSegmentBytes, 0, std::int64_t{1} << 40).status());
   for (const Param param : {Param::kInsecure, Param::kZeroCopy, Param::kDeviceIpc}) {
     WHORL_TRY(param_bool(param).status());

@@ -138,11 +138,13 @@ class Heap {
   std::vector<HeapWatcher*> watchers_;
 };
 
-// The heap of this process. The first call of a function that needs the heap makes it, with
-// WHORL_HEAP_BYTES as capacity, or the size of the machine's memory or of the largest file, if that
-// is less; it lasts until the process ends. A child of fork() starts without a heap: the inherited
-// pages still belong to the parent.
+// The heap of this process. The first call of a function that needs the heap makes it; the heap
+// lasts until the process ends. A child of fork() starts without a heap: the inherited pages still
+// belong to the parent.
 
+/// Returns the capacity of that heap: WHORL_HEAP_BYTES, or the size of the machine's memory or of
+/// the largest file, if that is less. The error says what is wrong with the parameter.
+Result<std::size_t> heap_capacity();
 Result<Heap*> process_heap();
 Result<void*> heap_alloc(std::size_t size);
 Status heap_free(void* pointer);

@@ -13,18 +13,6 @@ namespace {
 std::mutex creating;                  // held across fork(), so that the child finds it free
 std::atomic<Heap*> the_heap{nullptr}; // never destroyed: buffers outlive main()
 
-Result<std::size_t> capacity() {
-  if (param_text(Param::kHeapBytes).empty()) {
-    const std::uint64_t memory = physical_memory();
-    const std::size_t page = sys().page_bytes();
-    const std::size_t most = std::max(sys().largest_file() / page, std::size_t{1}) * page;
-    return std::min<std::size_t>(memory != 0 ? memory : std::uint64_t{1} << 36, most);
-  }
-  const auto bytes = param_int(Param::kHeapBytes, 4096, std::int64_t{1} << 46);
-  if (!bytes.ok()) return bytes.status();
-  return static_cast<std::size_t>(*bytes);
-}
-
 /// Makes children of fork() start without a heap: their copy describes memory of the parent.
 void forget_in_child() {
   static const int once = pthread_atfork([] { creating.lock(); }, [] { creating.unlock(); },
@@ -37,6 +25,18 @@ void forget_in_child() {
 
 } // namespace
 
+Result<std::size_t> heap_capacity() {
+  if (param_text(Param::kHeapBytes).empty()) {
+    const std::uint64_t memory = physical_memory();
+    const std::size_t page = sys().page_bytes();
+    const std::size_t most = std::max(sys().largest_file() / page, std::size_t{1}) * page;
+    return std::min<std::size_t>(memory != 0 ? memory : std::uint64_t{1} << 36, most);
+  }
+  const auto bytes = param_int(Param::kHeapBytes, 4096, std::int64_t{1} << 46);
+  if (!bytes.ok()) return bytes.status();
+  return static_cast<std::size_t>(*bytes);
+}
+
 Heap* existing_heap() noexcept {
   return the_heap.load(std::memory_order_acquire); // pairs with release in process_heap()
 }
@@ -46,7 +46,7 @@ Result<Heap*> process_heap() {
   forget_in_child();
   const std::lock_guard lock(creating);
   if (Heap* const heap = existing_heap()) return heap;
-  const auto bytes = capacity();
+  const auto bytes = heap_capacity();
   if (!bytes.ok()) return bytes.status();
   auto heap = Heap::create(*bytes);
   if (!heap.ok()) return heap.status();

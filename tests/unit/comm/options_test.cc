@@ -99,7 +99,7 @@ std::vector<Number> numbers() {
        [=](const Options& o) { return signed_of(o.trace_records); }},
       {"WHORL_SPINS", 0, 1'000'000'000, [=](const Options& o) { return signed_of(*o.spins); },
        true},
-      {"WHORL_HEAP_BYTES", 0, kHuge, {}, true},
+      {"WHORL_HEAP_BYTES", 4096, std::int64_t{1} << 46, {}, true},
       {"WHORL_SEGMENT_BYTES", 0, std::int64_t{1} << 40, {}},
       {"WHORL_TCP_BUFFER_BYTES", 0, 1 << 30, {}},
   };
