@@ -15,10 +15,11 @@ namespace {
 constexpr std::array kParams{
     ParamInfo{Param::kAlgo, "WHORL_ALGO", "",
               "Algorithm for each collective, for instance \"allreduce:ring,allgather:circulant\", "
-              "or one name for all. Empty: the cost model chooses. Underscores in the collective "
-              "do not matter."},
+              "or one name for all; that of rank 0 counts. Empty: the cost model chooses. "
+              "Underscores in the collective do not matter."},
     ParamInfo{Param::kChannels, "WHORL_CHANNELS", "1",
-              "Channels of a ring schedule, 1 to WHORL_MAX_CHANNELS. More overlap more messages; "
+              "Channels of a ring schedule, 1 to WHORL_MAX_CHANNELS; the value of rank 0 counts. "
+              "More overlap more messages; "
               "each costs slots of memory for every pair of ranks."},
     ParamInfo{
         Param::kMaxChannels, "WHORL_MAX_CHANNELS", "2",
@@ -153,9 +154,9 @@ constexpr std::array kParams{
               "1: prove every schedule before its first use, 0: do not. Empty: in debug builds."},
     ParamInfo{Param::kDims, "WHORL_DIMS", "",
               "Dimensions of the hierarchical algorithms, innermost first, for instance "
-              "\"4:twoshot,2:ring\". They divide the ranks in the order of their places "
-              "(docs/topology.md). "
-              "Empty: by the places; for several hosts ranks of a host, then hosts."},
+              "\"4:twoshot,2:ring\"; those of rank 0 count. They divide the ranks in the order of "
+              "their places (docs/topology.md). Empty: by the places; for several hosts ranks of a "
+              "host, then hosts."},
     ParamInfo{
         Param::kTopoFile, "WHORL_TOPO_FILE", "",
         "File that describes this host, in place of what is detected: hwloc's XML or NCCL's "
