@@ -46,7 +46,7 @@ TEST_P(DevicePeersOf, BlocksMayDifferInSize) {
       run(GetParam(),
           [](RankContext& context, whorlComm_t comm) {
             const DeviceQueue stream;
-            const Caller caller{context.rank, context.nranks, comm, stream.get()};
+            const DeviceCaller caller{context.rank, context.nranks, comm, stream.get()};
             EXPECT_EQ(both_forms(caller), "");
             EXPECT_EQ(every_form(caller, true), "");
             const std::vector<std::size_t> counts{1001};

@@ -22,7 +22,7 @@ template <class Body>
 void run_processes(int n, Body&& body) {
   const auto rank = [&](RankContext& context, whorlComm_t comm) {
     const DeviceQueue stream;
-    EXPECT_EQ(body(Caller{context.rank, n, comm, stream.get()}), "");
+    EXPECT_EQ(body(DeviceCaller{context.rank, n, comm, stream.get()}), "");
   };
   EXPECT_EQ(run_world(n, rank), "");
 }
@@ -31,7 +31,7 @@ class DeviceProcessesBlocks : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcessesBlocks, ::testing::Values(2, 3, 4));
 
 TEST_P(DeviceProcessesBlocks, TakeOneKernel) {
-  run_processes(GetParam(), [](const Caller& caller) { return every_form(caller); });
+  run_processes(GetParam(), [](const DeviceCaller& caller) { return every_form(caller); });
 }
 
 TEST(DeviceProcessesBlocksOfOneSize, MayBeGatheredByBothForms) { run_processes(3, both_forms); }

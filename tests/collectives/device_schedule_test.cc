@@ -64,7 +64,7 @@ TEST_P(Schedules, BlocksMayDifferInSize) {
   if (nranks() > 6 * GetParam().devices) GTEST_SKIP() << "see SchedulesOfBlocks";
   const long before = cooperative_launches();
   run([&](int rank, whorlComm_t comm, const DeviceQueue& stream) {
-    const Caller caller{rank, nranks(), comm, stream.get()};
+    const DeviceCaller caller{rank, nranks(), comm, stream.get()};
     std::string text = both_forms(caller);
     return text.empty() ? every_form(caller, GetParam().devices > 1) : text;
   });

@@ -23,7 +23,7 @@ std::vector<int> unpadded(std::vector<int> elements) {
 
 /// Gathers to all ranks and to one, and scatters what has been gathered. Ranks place blocks
 /// differently.
-std::string gather(const Caller& caller, unsigned seed, std::size_t largest, bool in_place) {
+std::string gather(const DeviceCaller& caller, unsigned seed, std::size_t largest, bool in_place) {
   const Counts counts = random_matrix(caller.nranks, seed, largest)[0];
   const auto own = static_cast<std::size_t>(caller.rank);
   const std::size_t gap = (seed + own) % 3;
@@ -55,7 +55,7 @@ std::string gather(const Caller& caller, unsigned seed, std::size_t largest, boo
 }
 
 /// Reduce-scatters small whole numbers, by sum and by average.
-std::string reduce_scatter(const Caller& caller, unsigned seed, std::size_t largest) {
+std::string reduce_scatter(const DeviceCaller& caller, unsigned seed, std::size_t largest) {
   const Counts counts = random_matrix(caller.nranks, seed, largest)[0];
   const auto own = static_cast<std::size_t>(caller.rank);
   const Counts at = displacements(counts, 0);
@@ -104,7 +104,7 @@ std::string with_every_size(Form&& form) {
 
 } // namespace
 
-std::string all_to_all_v(const Caller& caller, unsigned seed, std::size_t largest) {
+std::string all_to_all_v(const DeviceCaller& caller, unsigned seed, std::size_t largest) {
   AllToAllv exchange(random_matrix(caller.nranks, seed, largest), caller.rank, seed % 2);
   const DeviceCopy in(padded(exchange.send), caller.stream);
   const DeviceCopy out(padded(exchange.recv), caller.stream);
@@ -114,7 +114,7 @@ std::string all_to_all_v(const Caller& caller, unsigned seed, std::size_t larges
   return exchange.check();
 }
 
-std::string every_form(const Caller& caller, bool sums_by_host) {
+std::string every_form(const DeviceCaller& caller, bool sums_by_host) {
   std::string text = with_every_size([&](unsigned seed, std::size_t largest) {
     std::string wrong = all_to_all_v(caller, seed, largest);
     for (const bool in_place : {false, true}) {
@@ -132,7 +132,7 @@ std::string every_form(const Caller& caller, bool sums_by_host) {
   return text;
 }
 
-std::string both_forms(const Caller& caller) {
+std::string both_forms(const DeviceCaller& caller) {
   constexpr std::size_t kCount = 1001, kGap = 3;
   const auto n = static_cast<std::size_t>(caller.nranks);
   const DeviceCopy in(std::vector<int>(kCount, caller.rank), caller.stream);
@@ -158,7 +158,7 @@ std::string both_forms(const Caller& caller) {
   return host_was_used(caller.comm) ? "the host has carried it out" : "";
 }
 
-std::string wrong_counts(const Caller& caller) {
+std::string wrong_counts(const DeviceCaller& caller) {
   Counts out(3, 1), in(3, 1);
   if (caller.rank == 2) out[1] = 3;
   if (caller.rank == 1) in[2] = 5;
