@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -181,12 +180,7 @@ class DevicePeersInPairs : public DevicePeers {
   static std::string run(int devices, long launches) {
     constexpr int kEach = 2;
     const auto outcomes = run_ranks(2, Mode::kProcesses, [=](RankContext& context) {
-      whorlUniqueId id{};
-      if (context.rank == 0) {
-        EXPECT_EQ(failure(whorlGetUniqueId(&id)), "");
-      }
-      const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
-      std::memcpy(&id, ids[0].data(), sizeof id);
+      const whorlUniqueId id = shared_id(context);
       struct Rank {
         explicit Rank(int device) : context(device) {}
         DeviceContext context;

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,7 +20,6 @@ namespace whorl::test {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::Mode;
 using ::testing::Not;
 using testing::RankContext;
 
@@ -51,17 +49,17 @@ int drop_packets(Sockets which, std::uint32_t most) {
 }
 
 /// Runs `body` with a communicator of two ranks that take themselves for hosts.
-void run_hosts(const char* timeout_ms, const std::function<void(RankContext&, whorlComm_t)>& body) {
-  const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
-    whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", "tcp"},
-                                      {"WHORL_HOST_ID", std::to_string(context.rank)},
-                                      {"WHORL_TIMEOUT_MS", timeout_ms}});
-    ASSERT_NE(comm, nullptr);
+void run_hosts(const char* timeout_ms, const JoinedBody& body) {
+  const auto environment = [=](int rank) {
+    return Environment{{"WHORL_TRANSPORTS", "tcp"},
+                       {"WHORL_HOST_ID", std::to_string(rank)},
+                       {"WHORL_TIMEOUT_MS", timeout_ms}};
+  };
+  const auto after_a_barrier = [&](RankContext& context, whorlComm_t comm) {
     ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
     body(context, comm);
-    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
-  });
-  EXPECT_EQ(failures_of(outcomes), "");
+  };
+  EXPECT_EQ(run_joined(2, environment, after_a_barrier), "");
 }
 
 whorlResult_t reduce(std::vector<int>& data, whorlRedOp_t op, whorlComm_t comm) {

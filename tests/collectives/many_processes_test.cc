@@ -11,20 +11,7 @@ namespace whorl::test {
 namespace {
 
 // Time for so many processes on a few cores, also under sanitizers.
-constexpr std::uint64_t kTimeoutNs = 120'000'000'000;
-
-void run_processes(int nranks) {
-  EXPECT_EQ(failures_of(testing::run_ranks(
-                nranks, testing::Mode::kProcesses,
-                [](testing::RankContext& context) {
-                  whorlComm_t comm = join(context, {});
-                  ASSERT_NE(comm, nullptr);
-                  EXPECT_EQ(all_operations(context.rank, context.nranks, comm), "");
-                  EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
-                },
-                {.timeout_ns = kTimeoutNs})),
-            "");
-}
+constexpr testing::RunOptions kPatient{.timeout_ns = 120'000'000'000};
 
 TEST(ManyProcesses, ADeathIsKnownToAllThoughFewWatch) {
   const int nranks = 140, victim = 77; // so many that not every process watches every other
@@ -50,7 +37,7 @@ TEST(ManyProcesses, ADeathIsKnownToAllThoughFewWatch) {
         EXPECT_EQ(whorlCommDestroy(rest), whorlSuccess);
         whorlCommDestroy(comm);
       },
-      {.timeout_ns = kTimeoutNs});
+      kPatient);
   for (int rank = 0; rank < nranks; ++rank) {
     const testing::RankOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
     EXPECT_EQ(outcome.killed, rank == victim) << rank;
@@ -58,7 +45,12 @@ TEST(ManyProcesses, ADeathIsKnownToAllThoughFewWatch) {
   }
 }
 
-TEST(ManyProcessesFull, Processes512) { run_processes(512); }
+TEST(ManyProcessesFull, Processes512) {
+  const auto body = [](const testing::RankContext& context, whorlComm_t comm) {
+    EXPECT_EQ(all_operations(context.rank, context.nranks, comm), "");
+  };
+  EXPECT_EQ(run_joined(512, Environment{}, body, kPatient), "");
+}
 
 } // namespace
 } // namespace whorl::test

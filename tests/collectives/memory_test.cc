@@ -2,15 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstring>
 #include <initializer_list>
 #include <numeric>
 #include <thread>
 #include <vector>
 
 #include "algorithms/algorithm.h"
-#include "tests/support/run_ranks.h"
-#include "tests/support/thread_world.h"
+#include "tests/support/process_world.h"
 
 namespace whorl::test {
 namespace {
@@ -261,12 +259,7 @@ TEST(Memory, AScaledInputTakesNoMemory) {
 TEST(Memory, RanksAgreeOnTheSmallestBudget) {
   const auto outcomes =
       testing::run_ranks(3, testing::Mode::kThreads, [](testing::RankContext& context) {
-        whorlUniqueId id{};
-        if (context.rank == 0) {
-          ASSERT_EQ(whorlGetUniqueId(&id), whorlSuccess);
-        }
-        const auto all = context.allgather(std::as_bytes(std::span(&id, 1)));
-        std::memcpy(&id, all[0].data(), sizeof id);
+        const whorlUniqueId id = shared_id(context);
         whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
         if (context.rank > 0) config.memoryBudget = 300000U * static_cast<unsigned>(context.rank);
         whorlComm_t comm = nullptr;

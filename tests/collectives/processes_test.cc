@@ -11,7 +11,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <new>
 #include <optional>
 #include <string>
@@ -30,18 +29,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using testing::Mode;
 using testing::RankContext;
-
-/// Runs `body` in n processes that form one communicator, each with the variables that
-/// `environment` returns for its rank.
-std::string run_world(int n, const std::function<Environment(int rank)>& environment,
-                      const std::function<void(RankContext&, whorlComm_t)>& body) {
-  return failures_of(run_ranks(n, Mode::kProcesses, [&](RankContext& context) {
-    whorlComm_t comm = join(context, environment(context.rank));
-    ASSERT_NE(comm, nullptr);
-    body(context, comm);
-    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
-  }));
-}
 
 /// Sends 30'000·r + j elements from rank r to rank j: by all-to-all-v, and to receives from any
 /// rank.
@@ -95,13 +82,7 @@ void run_all(const RankContext& context, whorlComm_t comm) {
 }
 
 void run_over(const char* transport, int nranks) {
-  EXPECT_EQ(run_world(
-                nranks,
-                [&](int) {
-                  return Environment{{"WHORL_TRANSPORTS", transport}};
-                },
-                run_all),
-            "")
+  EXPECT_EQ(run_joined(nranks, Environment{{"WHORL_TRANSPORTS", transport}}, run_all), "")
       << nranks << " ranks";
 }
 TEST(Processes, OverSharedMemory) { run_over("shm", 3); }
@@ -133,13 +114,13 @@ TEST(Processes, ReceivesFromAnyRankGoOnWhenOthersHaveLeft) {
       EXPECT_NE(std::string(whorlGetLastError(comm)).find("has destroyed its communicator"),
                 std::string::npos);
     };
-    const auto environment = [&](int) { return Environment{{"WHORL_TRANSPORTS", transport}}; };
-    EXPECT_EQ(run_world(3, environment, receive), "") << transport;
+    EXPECT_EQ(run_joined(3, Environment{{"WHORL_TRANSPORTS", transport}}, receive), "")
+        << transport;
   });
 }
 
 void run_on_two_hosts(const char* algorithm) {
-  EXPECT_EQ(run_world(
+  EXPECT_EQ(run_joined(
                 4,
                 [&](int rank) {
                   return Environment{{"WHORL_HOST_ID", rank < 2 ? "first" : "second"},
@@ -157,7 +138,7 @@ TEST(ProcessesFull, TwoHostsOfTwoRanks) {
 }
 
 TEST(ProcessesFull, HostsOfInterleavedRanks) {
-  EXPECT_EQ(run_world(
+  EXPECT_EQ(run_joined(
                 4,
                 [](int rank) {
                   return Environment{{"WHORL_HOST_ID", std::to_string(rank % 2)}};
@@ -167,20 +148,20 @@ TEST(ProcessesFull, HostsOfInterleavedRanks) {
 }
 
 TEST(Processes, CommunicatorsShareTheDescriptorsOfOtherProcesses) {
-  EXPECT_EQ(run_world(
-                4, [](int) { return Environment{}; },
-                [](const RankContext& context, whorlComm_t comm) {
-                  constexpr int kMore = 5;
-                  const int before = open_descriptors();
-                  std::vector<whorlComm_t> more(kMore);
-                  for (whorlComm_t& one : more) {
-                    ASSERT_EQ(failure(whorlCommSplit(comm, 0, context.rank, &one, nullptr)), "");
-                  }
-                  EXPECT_LE(open_descriptors() - before, kMore) << "the segments alone";
-                  for (whorlComm_t one : more) EXPECT_EQ(whorlCommDestroy(one), whorlSuccess);
-                  EXPECT_LE(open_descriptors(), before); // rank 0 has left its meetings meanwhile
-                }),
-            "");
+  EXPECT_EQ(
+      run_joined(4, Environment{},
+                 [](const RankContext& context, whorlComm_t comm) {
+                   constexpr int kMore = 5;
+                   const int before = open_descriptors();
+                   std::vector<whorlComm_t> more(kMore);
+                   for (whorlComm_t& one : more) {
+                     ASSERT_EQ(failure(whorlCommSplit(comm, 0, context.rank, &one, nullptr)), "");
+                   }
+                   EXPECT_LE(open_descriptors() - before, kMore) << "the segments alone";
+                   for (whorlComm_t one : more) EXPECT_EQ(whorlCommDestroy(one), whorlSuccess);
+                   EXPECT_LE(open_descriptors(), before); // rank 0 has left its meetings meanwhile
+                 }),
+      "");
 }
 
 TEST(Processes, ADeathIsNoticedWherePidfdsAreForbidden) {
@@ -242,8 +223,8 @@ TEST(Processes, ADeathIsNoticedThoughAChildLivesOn) {
 
 TEST(Processes, Split) {
   EXPECT_EQ(
-      run_world(
-          4, [](int) { return Environment{}; },
+      run_joined(
+          4, Environment{},
           [](const RankContext& context, whorlComm_t comm) {
             whorlComm_t half = nullptr;
             ASSERT_EQ(failure(whorlCommSplit(comm, context.rank % 2, 0, &half, nullptr)), "");
@@ -273,29 +254,25 @@ void sum_in(void* memory, std::size_t count, const RankContext& context, whorlCo
 }
 
 void run_on_own_and_registered_memory(const char* algorithm) {
-  EXPECT_EQ(run_world(
-                3,
-                [&](int) {
-                  return Environment{{"WHORL_ALGO", algorithm}};
-                },
-                [](const RankContext& context, whorlComm_t comm) {
-                  constexpr std::size_t kCount = 100'000;
-                  void* own = nullptr;
-                  ASSERT_EQ(failure(whorlMemAlloc(&own, kCount * sizeof(int))), "");
-                  sum_in(own, kCount, context, comm);
-                  EXPECT_EQ(whorlMemFree(own), whorlSuccess);
+  EXPECT_EQ(run_joined(3, Environment{{"WHORL_ALGO", algorithm}},
+                       [](const RankContext& context, whorlComm_t comm) {
+                         constexpr std::size_t kCount = 100'000;
+                         void* own = nullptr;
+                         ASSERT_EQ(failure(whorlMemAlloc(&own, kCount * sizeof(int))), "");
+                         sum_in(own, kCount, context, comm);
+                         EXPECT_EQ(whorlMemFree(own), whorlSuccess);
 
-                  std::vector<int> plain(kCount);
-                  void* handle = nullptr;
-                  ASSERT_EQ(
-                      failure(whorlCommRegister(comm, plain.data(), kCount * sizeof(int), &handle)),
-                      "");
-                  EXPECT_NE(handle, nullptr);
-                  sum_in(plain.data(), kCount, context, comm);
-                  const std::vector<int> before = plain;
-                  EXPECT_EQ(failure(whorlCommDeregister(comm, handle)), "");
-                  EXPECT_EQ(plain, before);
-                }),
+                         std::vector<int> plain(kCount);
+                         void* handle = nullptr;
+                         ASSERT_EQ(failure(whorlCommRegister(comm, plain.data(),
+                                                             kCount * sizeof(int), &handle)),
+                                   "");
+                         EXPECT_NE(handle, nullptr);
+                         sum_in(plain.data(), kCount, context, comm);
+                         const std::vector<int> before = plain;
+                         EXPECT_EQ(failure(whorlCommDeregister(comm, handle)), "");
+                         EXPECT_EQ(plain, before);
+                       }),
             "")
       << algorithm;
 }
@@ -307,36 +284,31 @@ TEST(ProcessesFull, OwnAndRegisteredMemoryWithEveryAlgorithm) {
 }
 
 TEST(Processes, ARankThatIsAbsentIsNamedAtTheDeadline) {
-  EXPECT_EQ(run_world(
-                3,
-                [](int) {
-                  return Environment{{"WHORL_TIMEOUT_MS", "500"}};
-                },
-                [](RankContext& context, whorlComm_t comm) {
-                  if (context.rank != 2) {
-                    EXPECT_EQ(whorlBarrier(comm, nullptr), whorlRemoteError);
-                    const std::string text = whorlGetLastError(comm);
-                    EXPECT_NE(text.find("rank 2"), std::string::npos) << text;
-                  }
-                  context.barrier();
-                }),
+  EXPECT_EQ(run_joined(3, Environment{{"WHORL_TIMEOUT_MS", "500"}},
+                       [](RankContext& context, whorlComm_t comm) {
+                         if (context.rank != 2) {
+                           EXPECT_EQ(whorlBarrier(comm, nullptr), whorlRemoteError);
+                           const std::string text = whorlGetLastError(comm);
+                           EXPECT_NE(text.find("rank 2"), std::string::npos) << text;
+                         }
+                         context.barrier();
+                       }),
             "");
 }
 
 TEST(Processes, AForkedChildIsRefused) {
-  EXPECT_EQ(run_world(
-                2, [](int) { return Environment{}; },
-                [](const RankContext&, whorlComm_t comm) {
-                  const pid_t child = fork();
-                  if (child == 0) {
-                    const bool refused = whorlBarrier(comm, nullptr) == whorlInvalidUsage;
-                    _exit(refused ? 0 : 1);
-                  }
-                  int status = 0;
-                  ASSERT_EQ(waitpid(child, &status, 0), child);
-                  EXPECT_EQ(status, 0);
-                  EXPECT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
-                }),
+  EXPECT_EQ(run_joined(2, Environment{},
+                       [](const RankContext&, whorlComm_t comm) {
+                         const pid_t child = fork();
+                         if (child == 0) {
+                           const bool refused = whorlBarrier(comm, nullptr) == whorlInvalidUsage;
+                           _exit(refused ? 0 : 1);
+                         }
+                         int status = 0;
+                         ASSERT_EQ(waitpid(child, &status, 0), child);
+                         EXPECT_EQ(status, 0);
+                         EXPECT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
+                       }),
             "");
 }
 

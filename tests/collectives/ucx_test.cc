@@ -29,22 +29,13 @@ class OverUcx : public ::testing::TestWithParam<const char*> {
     const Status status = check_ucx();
     if (!status.ok()) GTEST_SKIP() << status.message();
   }
-  static whorlComm_t join_by_ucx(RankContext& context, Environment more = {}) {
+  static Environment by_ucx(Environment more = {}) {
     more.emplace_back("WHORL_TRANSPORTS", "ucx");
     more.emplace_back("UCX_TLS", GetParam());
-    return join(context, more);
+    return more;
   }
-  static void run(int nranks, const Environment& environment,
-                  const std::function<void(RankContext&, whorlComm_t)>& body) {
-    EXPECT_EQ(failures_of(run_ranks(nranks, Mode::kProcesses,
-                                    [&](RankContext& context) {
-                                      whorlComm_t comm = join_by_ucx(context, environment);
-                                      ASSERT_NE(comm, nullptr);
-                                      body(context, comm);
-                                      EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
-                                    })),
-              "")
-        << nranks << " ranks";
+  static void run(int nranks, const Environment& environment, const JoinedBody& body) {
+    EXPECT_EQ(run_joined(nranks, by_ucx(environment), body), "") << nranks << " ranks";
   }
 };
 
@@ -110,7 +101,7 @@ TEST_P(OverUcx, WhatWasSentBeforeLeavingArrives) {
       failures_of(run_ranks(
           2, Mode::kProcesses,
           [](RankContext& context) {
-            whorlComm_t comm = join_by_ucx(context);
+            whorlComm_t comm = join(context, by_ucx());
             ASSERT_NE(comm, nullptr);
             std::vector<int> data(context.rank == 0 ? 2000 : 0, 7), got(2000);
             if (context.rank == 0) {
@@ -148,7 +139,7 @@ TEST_P(OverUcx, ADifferentOperatorIsNamedOnEveryRank) {
 TEST_P(OverUcx, AKilledRankIsNamed) {
   for (const std::size_t count : {1U, 1'000'000U}) {
     const auto outcomes = run_ranks(4, Mode::kProcesses, [count](RankContext& context) {
-      whorlComm_t comm = join_by_ucx(context);
+      whorlComm_t comm = join(context, by_ucx());
       ASSERT_NE(comm, nullptr);
       std::vector<float> data(count);
       const auto sum = [&] {

@@ -74,17 +74,8 @@ void run_all(const RankContext& context, whorlComm_t comm,
 }
 
 std::string run_world(int nranks, const std::function<Environment(int rank)>& environment,
-                      const std::function<void(RankContext&, whorlComm_t)>& body) {
-  constexpr std::uint64_t kTimeoutNs = 200'000'000'000;
-  return failures_of(testing::run_ranks(nranks, Mode::kProcesses,
-                                        [&](RankContext& context) {
-                                          whorlComm_t comm =
-                                              join(context, environment(context.rank));
-                                          ASSERT_NE(comm, nullptr);
-                                          body(context, comm);
-                                          EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
-                                        },
-                                        {.timeout_ns = kTimeoutNs}));
+                      const JoinedBody& body) {
+  return run_joined(nranks, environment, body, {.timeout_ns = 200'000'000'000});
 }
 
 /// Adds up vectors that take many messages.
@@ -362,12 +353,7 @@ TEST(Verbs, TooLittleLockedMemoryIsSaid) {
     ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &small), 0);
     ASSERT_EQ(::setuid(65534), 0);
     ::setenv("WHORL_TRANSPORTS", "verbs", 1);
-    whorlUniqueId id{};
-    if (context.rank == 0) {
-      ASSERT_EQ(failure(whorlGetUniqueId(&id)), "");
-    }
-    const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
-    std::memcpy(&id, ids[0].data(), sizeof id);
+    const whorlUniqueId id = shared_id(context);
     whorlComm_t comm = nullptr;
     EXPECT_NE(whorlCommInitRank(&comm, 2, id, context.rank), whorlSuccess);
     const std::string text = whorlGetLastError(nullptr);

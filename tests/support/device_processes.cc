@@ -1,9 +1,7 @@
 #include "tests/support/device_processes.h"
 
 #include <chrono>
-#include <cstring>
 #include <new>
-#include <span>
 #include <thread>
 
 namespace whorl::test {
@@ -27,12 +25,7 @@ std::string run_world(int n, const DeviceProcess& body, const Environment& envir
 std::string run_pairs(const PairOfRanks& body) {
   return failures_of(run_ranks(2, testing::Mode::kProcesses, [&](testing::RankContext& context) {
     const DeviceContext device;
-    whorlUniqueId id{};
-    if (context.rank == 0) {
-      EXPECT_EQ(failure(whorlGetUniqueId(&id)), "");
-    }
-    const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
-    std::memcpy(&id, ids[0].data(), sizeof id);
+    const whorlUniqueId id = shared_id(context);
     std::array<whorlComm_t, 2> comms{};
     whorlGroupStart();
     for (int i = 0; i < 2; ++i) {

@@ -39,6 +39,28 @@ inline whorlComm_t join(testing::RankContext& context, const Environment& enviro
   return comm;
 }
 
+/// Body of a process that has joined a communicator.
+using JoinedBody = std::function<void(testing::RankContext&, whorlComm_t)>;
+
+/// Runs `body` in n processes that form one communicator, each with the variables that
+/// `environment` returns for its rank. Returns the failures of all ranks; "" if there is none.
+inline std::string run_joined(int n, const std::function<Environment(int rank)>& environment,
+                              const JoinedBody& body, const testing::RunOptions& options = {}) {
+  const auto join_and_run = [&](testing::RankContext& context) {
+    whorlComm_t comm = join(context, environment(context.rank));
+    ASSERT_NE(comm, nullptr);
+    body(context, comm);
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  };
+  return failures_of(run_ranks(n, testing::Mode::kProcesses, join_and_run, options));
+}
+/// Does the same with the same variables on all ranks.
+inline std::string run_joined(int n, const Environment& environment, const JoinedBody& body,
+                              const testing::RunOptions& options = {}) {
+  return run_joined(
+      n, [&](int) { return environment; }, body, options);
+}
+
 /// Runs `body` with each transport between processes, at the same time: see run_at_once().
 inline void with_each_transport(const std::function<void(const char* transport)>& body) {
   constexpr std::array kTransports{"shm", "tcp"};

@@ -10,14 +10,14 @@
 #include <cstring>
 
 #include "api/handle.h"
-#include "tests/support/run_ranks.h"
-#include "tests/support/thread_world.h"
+#include "tests/support/process_world.h"
 
 namespace whorl {
 namespace {
 
 using test::failure;
 using test::ScopedEnv;
+using test::shared_id;
 using test::ThreadWorld;
 using testing::failures_of;
 using testing::Mode;
@@ -199,13 +199,7 @@ template <class Body>
 std::string with_processes(int n, const std::function<void(int rank)>& prepare, const Body& body) {
   return failures_of(run_ranks(n, Mode::kProcesses, [&](RankContext& context) {
     prepare(context.rank);
-    whorlUniqueId id{};
-    if (context.rank == 0) {
-      ASSERT_EQ(failure(whorlGetUniqueId(&id)), "");
-    }
-    const auto ids = context.allgather(std::as_bytes(std::span(&id, 1)));
-    std::memcpy(&id, ids[0].data(), sizeof id);
-    body(context, id);
+    body(context, shared_id(context));
   }));
 }
 
