@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,8 +23,8 @@ constexpr std::size_t kCount = 60'000; // a share for each of three ranks
 
 struct Sums {
   explicit Sums(whorlComm_t to) : comm(to) {}
-  whorlResult_t call(std::size_t count = kCount) const {
-    return whorlAllReduce(values.data(), values.data(), count, whorlFloat32, whorlSum, comm,
+  whorlResult_t call() const {
+    return whorlAllReduce(values.data(), values.data(), kCount, whorlFloat32, whorlSum, comm,
                           stream.get());
   }
   DeviceGraph graph(int operations = 1) const {

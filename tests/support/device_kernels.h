@@ -16,6 +16,6 @@ void run_combine(const std::string& kernel, const gpu::Work& work, const gpu::Gr
 /// Runs a grid of a kernel of interpret.cu or exchange.cu with all its ranks but `absent` (−1:
 /// all).
 void run_interpreter(const std::string& kernel, const gpu::Launch& launch, unsigned threads,
-                     int absent = -1);
+                     int absent);
 
 } // namespace whorl::testing

@@ -21,8 +21,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::unique_ptr<Recorder> recorder(std::uint32_t entries = 8, int nranks = 4) {
-  Recorder::Who who{.identity = {}, .info = {}, .nranks = nranks, .name = "model"};
+std::unique_ptr<Recorder> recorder(std::uint32_t entries = 8) {
+  Recorder::Who who{.identity = {}, .info = {}, .nranks = 4, .name = "model"};
   who.info.rank = 2;
   who.info.process_id = 77;
   std::strcpy(who.info.host_name.data(), "node7");
