@@ -1,7 +1,6 @@
 #include "topology/bound.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <map>
 #include <utility>
 

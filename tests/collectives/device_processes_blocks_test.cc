@@ -3,7 +3,6 @@
 // first in LD_LIBRARY_PATH it runs on a real one. Only the processes that are ranks use the driver.
 #include <gtest/gtest.h>
 
-#include <string>
 #include <vector>
 
 #include "tests/support/device_blocks.h"

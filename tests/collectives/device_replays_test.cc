@@ -3,10 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
-#include <memory>
-#include <numeric>
 #include <optional>
 #include <random>
 #include <string>

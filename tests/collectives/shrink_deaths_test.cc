@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <random>
 #include <string>
 #include <thread>

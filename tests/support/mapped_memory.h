@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace whorl::test {

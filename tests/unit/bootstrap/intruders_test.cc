@@ -10,7 +10,6 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "tests/support/intruders.h"
 #include "tests/unit/bootstrap/support.h"

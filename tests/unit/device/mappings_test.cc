@@ -4,11 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstdint>
 #include <cstring>
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
