@@ -15,9 +15,10 @@
 namespace whorl {
 namespace {
 
+using test::Environment;
 using test::failure;
+using test::run_joined;
 using test::ScopedEnv;
-using test::shared_id;
 using test::ThreadWorld;
 using testing::failures_of;
 using testing::Mode;
@@ -194,28 +195,20 @@ void estimate_twice() {
 
 TEST(Probe, OffMeansTheSameEstimatesEachTime) { EXPECT_EQ(in_process(estimate_twice), ""); }
 
-/// Creates a communicator of processes with `environment` in each rank, and passes it to `body`.
-template <class Body>
-std::string with_processes(int n, const std::function<void(int rank)>& prepare, const Body& body) {
-  return failures_of(run_ranks(n, Mode::kProcesses, [&](RankContext& context) {
-    prepare(context.rank);
-    body(context, shared_id(context));
-  }));
-}
-
 TEST(Probe, ProcessesAgreeOverEachTransport) {
   for (const std::string transports : {"shm", "tcp", "shm,tcp"}) {
-    EXPECT_EQ(with_processes(
+    EXPECT_EQ(run_joined(
                   4,
                   [&](int rank) {
-                    setenv("WHORL_TRANSPORTS", transports.c_str(), 1);
-                    // Only rank 0's setting counts.
-                    setenv("WHORL_PROBE", rank == 0 ? "1" : "0", 1);
-                    if (transports == "shm,tcp") setenv("WHORL_HOST_ID", rank < 2 ? "a" : "b", 1);
+                    // Only rank 0's setting of the probe counts.
+                    Environment all{{"WHORL_TRANSPORTS", transports},
+                                    {"WHORL_PROBE", rank == 0 ? "1" : "0"}};
+                    if (transports == "shm,tcp") {
+                      all.emplace_back("WHORL_HOST_ID", rank < 2 ? "a" : "b");
+                    }
+                    return all;
                   },
-                  [&](RankContext& context, const whorlUniqueId& id) {
-                    whorlComm_t comm = nullptr;
-                    ASSERT_EQ(failure(whorlCommInitRank(&comm, 4, id, context.rank)), "");
+                  [](RankContext& context, whorlComm_t comm) {
                     struct {
                       Selector selector;
                       double alpha, inner;
@@ -229,7 +222,6 @@ TEST(Probe, ProcessesAgreeOverEachTransport) {
                     const auto all = context.allgather(std::as_bytes(std::span(&mine, 1)));
                     std::memcpy(&first, all[0].data(), sizeof first);
                     EXPECT_EQ(std::memcmp(&mine, &first, sizeof mine), 0);
-                    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
                   }),
               "")
         << transports;
@@ -239,15 +231,14 @@ TEST(Probe, ProcessesAgreeOverEachTransport) {
 TEST(Probe, SplitsMeasureIfTheirParentDid) {
   // All parts exchange the same rounds, whatever their ranks' environments say.
   for (const bool probes : {true, false}) {
-    EXPECT_EQ(with_processes(
+    EXPECT_EQ(run_joined(
                   5,
                   [&](int rank) {
-                    setenv("WHORL_TIMEOUT_MS", "8000", 1);
-                    setenv("WHORL_PROBE", (rank == 0) == probes ? "1" : "0", 1);
+                    return Environment{{"WHORL_TIMEOUT_MS", "8000"},
+                                       {"WHORL_PROBE", (rank == 0) == probes ? "1" : "0"}};
                   },
-                  [&](RankContext& context, const whorlUniqueId& id) {
-                    whorlComm_t parent = nullptr, part = nullptr;
-                    ASSERT_EQ(failure(whorlCommInitRank(&parent, 5, id, context.rank)), "");
+                  [&](const RankContext& context, whorlComm_t parent) {
+                    whorlComm_t part = nullptr;
                     EXPECT_EQ(parent->communicator->probed(), probes);
                     // First two pairs and a single rank; then one pair, and no part for the others.
                     for (const int color : {context.rank / 2, context.rank < 2 ? 0 : -1}) {
@@ -258,7 +249,6 @@ TEST(Probe, SplitsMeasureIfTheirParentDid) {
                       EXPECT_EQ(communicator.probed(), probes && communicator.nranks() == 2);
                       EXPECT_EQ(whorlCommDestroy(part), whorlSuccess);
                     }
-                    EXPECT_EQ(whorlCommDestroy(parent), whorlSuccess);
                   }),
               "")
         << probes;
