@@ -214,6 +214,7 @@ TEST(Probe, ProcessesAgreeOverEachTransport) {
                       double alpha, inner;
                     } mine{}, first{};
                     const Communicator& communicator = *comm->communicator;
+                    EXPECT_TRUE(communicator.probed());
                     std::memcpy(&mine.selector, &communicator.selector(), sizeof mine.selector);
                     mine.alpha = communicator.links().outermost().link.alpha_us;
                     mine.inner = communicator.links().levels[0].link.alpha_us;
