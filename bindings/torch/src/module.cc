@@ -19,10 +19,11 @@ std::string library_version() {
   return c10::str(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-c10::intrusive_ptr<ProcessGroupWhorl> create(
-    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-    c10::intrusive_ptr<ProcessGroupWhorl::Options> options) {
-  return c10::make_intrusive<ProcessGroupWhorl>(store, rank, size, std::move(options));
+c10::intrusive_ptr<ProcessGroupWhorl> create(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                             int size,
+                                             c10::intrusive_ptr<ProcessGroupWhorl::Options> options,
+                                             const c10::intrusive_ptr<ProcessGroupWhorl>& world) {
+  return c10::make_intrusive<ProcessGroupWhorl>(store, rank, size, std::move(options), world);
 }
 
 } // namespace
@@ -49,7 +50,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readwrite("eager", &ProcessGroupWhorl::Options::eager)
       .def_readwrite("_name", &ProcessGroupWhorl::Options::name);
   group.def(py::init(&whorl_torch::create), py::arg("store"), py::arg("rank"), py::arg("size"),
-            py::arg("options"), without_gil);
+            py::arg("options"), py::arg("world") = nullptr, without_gil);
   group.def_property_readonly("options",
                               [](const ProcessGroupWhorl& self) { return self.options(); });
   group

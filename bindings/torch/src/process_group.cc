@@ -64,18 +64,22 @@ void refuse_capture(const std::shared_ptr<DeviceRun>& run, const char* operation
 } // namespace
 
 ProcessGroupWhorl::ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                     int size, c10::intrusive_ptr<Options> options)
-    : ProcessGroupWhorl(store, rank, size, std::move(options), nullptr) {}
+                                     int size, c10::intrusive_ptr<Options> options,
+                                     const c10::intrusive_ptr<ProcessGroupWhorl>& world)
+    : ProcessGroupWhorl(store, rank, size, std::move(options), nullptr, world.get()) {}
 
 ProcessGroupWhorl::ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                      int size, c10::intrusive_ptr<Options> options,
-                                     whorlComm_t comm)
+                                     whorlComm_t comm, const ProcessGroupWhorl* world)
     : Backend(rank, size),
       options_(std::move(options)),
       store_(store),
       place_(make_place(store, rank, size, *options_, comm)),
       resources_(make_resources(place_, comm)) {
   init();
+  if (world != nullptr) {
+    place_.processes->fall_back_on(world->place_.processes, options_->global_ranks_in_group);
+  }
   if (options_->eager) meet();
 }
 

@@ -39,10 +39,12 @@ class ProcessGroupWhorl final : public c10d::Backend {
   using WorkResult = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
 
-  /// Waits for the other ranks if the options say so. The first operations that need further
-  /// communicators create these.
+  /// Waits for the other ranks if the options say so; fails where the process of one has ended, by
+  /// what the group `world` knows of the ranks (null: there is no such group). The first operations
+  /// that need further communicators create these.
   ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                    c10::intrusive_ptr<Options> options);
+                    c10::intrusive_ptr<Options> options,
+                    const c10::intrusive_ptr<ProcessGroupWhorl>& world);
   ~ProcessGroupWhorl() override;
 
   const std::string getBackendName() const override { return kBackendName; }
@@ -121,7 +123,8 @@ class ProcessGroupWhorl final : public c10d::Backend {
   using Timeout = std::optional<std::chrono::milliseconds>;
 
   ProcessGroupWhorl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                    c10::intrusive_ptr<Options> options, whorlComm_t comm);
+                    c10::intrusive_ptr<Options> options, whorlComm_t comm,
+                    const ProcessGroupWhorl* world = nullptr);
   using MakeChild =
       std::function<whorlResult_t(whorlComm_t parent, whorlComm_t* out, whorlConfig_t* config)>;
   /// Returns the options of a group that is made out of this one.

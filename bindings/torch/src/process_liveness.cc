@@ -57,6 +57,12 @@ ProcessLiveness::ProcessLiveness(c10::intrusive_ptr<c10d::Store> store, std::str
   store_->set(c10::str(prefix_, rank), c10::str(self_.host, " ", self_.id, " ", self_.started));
 }
 
+void ProcessLiveness::fall_back_on(std::shared_ptr<ProcessLiveness> other,
+                                   std::vector<std::uint64_t> ranks) {
+  other_ = std::move(other);
+  other_ranks_ = std::move(ranks);
+}
+
 ProcessLiveness::Process ProcessLiveness::self() {
   const auto stat = look_up(getpid());
   return stat ? Process{host(), getpid(), stat->started} : Process{};
@@ -103,7 +109,11 @@ bool ProcessLiveness::has_ended(int rank) noexcept {
     auto entry = entries_.find(rank);
     if (entry == entries_.end()) {
       const std::string key = c10::str(prefix_, rank);
-      if (self_.host.empty() || !store_->check({key})) return false;
+      if (self_.host.empty()) return false;
+      if (!store_->check({key})) {
+        return other_ != nullptr &&
+               other_->has_ended(static_cast<int>(other_ranks_.at(static_cast<std::size_t>(rank))));
+      }
       entry = entries_.emplace(rank, parse(store_->get_to_str(key))).first;
     }
     const Process& process = entry->second;

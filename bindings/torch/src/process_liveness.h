@@ -2,7 +2,9 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -19,6 +21,9 @@ class ProcessLiveness {
  public:
   /// Enters this process as `rank`. `prefix` is that of the keys.
   ProcessLiveness(c10::intrusive_ptr<c10d::Store> store, std::string prefix, int rank);
+  /// Lets has_ended() ask another group about ranks that are not entered yet; `ranks` are their
+  /// numbers there. To be called before any other use.
+  void fall_back_on(std::shared_ptr<ProcessLiveness> other, std::vector<std::uint64_t> ranks);
   /// Returns whether the process of a rank is known to have ended, orderly or not; false for a rank
   /// that is not entered yet, or is on another host.
   bool has_ended(int rank) noexcept;
@@ -45,7 +50,9 @@ class ProcessLiveness {
   const Process self_;
   std::mutex mutex_; ///< guards entries_
   std::map<int, Process> entries_;
-  std::vector<whorlUniqueId> points_; ///< meeting points of all ranks; empty before exchange()
+  std::shared_ptr<ProcessLiveness> other_; ///< processes of the default group; may be null
+  std::vector<std::uint64_t> other_ranks_; ///< numbers of the ranks there
+  std::vector<whorlUniqueId> points_;      ///< meeting points of all ranks; empty before exchange()
 };
 
 } // namespace whorl_torch

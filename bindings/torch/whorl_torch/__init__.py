@@ -44,6 +44,16 @@ def library_version() -> str:
     return _C.library_version()
 
 
+def _world() -> ProcessGroupWhorl | None:
+    """Returns the backend whorl of the default group, if there is one."""
+    world = dist.group.WORLD
+    for device in [] if world is None else world._device_types:
+        backend = world._get_backend(device)
+        if isinstance(backend, ProcessGroupWhorl):
+            return backend
+    return None
+
+
 def _create(group: Any, options: Any) -> ProcessGroupWhorl:
     """Called by torch for each new process group of this backend."""
     # torch passes on options of other backends: those that it makes for NCCL, if that comes first in
@@ -69,7 +79,7 @@ def _create(group: Any, options: Any) -> ProcessGroupWhorl:
                          ("global_ranks_in_group", group.global_ranks_in_group)):
         if hasattr(options, field):
             setattr(options, field, value)
-    return ProcessGroupWhorl(group.store, group.group_rank, group.group_size, options)
+    return ProcessGroupWhorl(group.store, group.group_rank, group.group_size, options, _world())
 
 
 # Files that tell of devices of torch's "cuda". With CUDA: a GPU, one on a board of NVIDIA, and a driver under

@@ -181,6 +181,39 @@ def test_killed_rank_raises_in_the_others() -> None:
         assert seconds < 10 and "rank 1" in text, value
 
 
+def new_group_with_the_dead(rank: int, size: int) -> float:
+    """Each rank that lives makes a group with the one that is dead, and then both one without it."""
+    dist.barrier()
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:  # a rank that has not seen the barrier's end would fail there
+        store.wait(["0 has left the barrier", "2 has left the barrier"])
+        os.kill(os.getpid(), signal.SIGKILL)
+    store.set(f"{rank} has left the barrier", "")
+    start = time.monotonic()
+    for pair in ([0, 1], [1, 2]):
+        if rank in pair:
+            with pytest.raises(dist.DistNetworkError, match=f"rank {pair.index(1)} of the group has ended"):
+                dist.new_group(pair)
+        else:
+            dist.new_group(pair)
+    waited = time.monotonic() - start
+    group = dist.new_group([0, 2])
+    tensor = torch.full((3,), float(rank))
+    dist.all_reduce(tensor, group=group)
+    assert tensor.eq(2).all()
+    return waited
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_new_group_with_a_dead_rank(eager: bool) -> None:
+    results = outcomes(3, new_group_with_the_dead, seconds=600, eager=eager)
+    assert results[1] == (DIED, -signal.SIGKILL)
+    for rank in (0, 2):
+        what, waited = results[rank]
+        assert what == "returned", waited
+        assert waited < 30  # the timeout of a new group is 30 minutes
+
+
 def killed_while_receiving(rank: int, size: int) -> float:
     tensor = torch.ones(10)
     if rank == 1:
