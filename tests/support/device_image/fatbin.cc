@@ -5,7 +5,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#if WHORL_HAVE_ZSTD
+#if WHORL_CAN_DECOMPRESS
+#include <lz4.h>
 #include <zstd.h>
 #endif
 
@@ -35,29 +36,27 @@ enum Flags : std::uint64_t { kLz4 = 0x2000, kZstd = 0x8000 };
 
 std::string decompress([[maybe_unused]] const std::byte* data,
                        [[maybe_unused]] const EntryHead& head) {
-#if WHORL_HAVE_ZSTD
-  if ((head.flags & kZstd) != 0) {
-    std::string plain(head.plain_bytes, '\0');
-    const std::size_t bytes =
-        ZSTD_decompress(plain.data(), plain.size(), data, head.compressed_bytes);
-    if (ZSTD_isError(bytes) != 0 || bytes != plain.size()) {
-      throw std::runtime_error("the compressed code of a fatbin is damaged");
-    }
-    return plain;
+#if WHORL_CAN_DECOMPRESS
+  std::string plain(head.plain_bytes, '\0');
+  // Both functions return another number after an error.
+  const std::size_t bytes =
+      (head.flags & kZstd) != 0
+          ? ZSTD_decompress(plain.data(), plain.size(), data, head.compressed_bytes)
+          : static_cast<std::size_t>(LZ4_decompress_safe(
+                reinterpret_cast<const char*>(data), plain.data(),
+                static_cast<int>(head.compressed_bytes), static_cast<int>(plain.size())));
+  if (bytes != plain.size()) {
+    throw std::runtime_error("the compressed code of a fatbin is damaged");
   }
+  return plain;
+#else
+  throw std::runtime_error("code of a fatbin is compressed, which this build cannot read");
 #endif
-  throw std::runtime_error("code of a fatbin is compressed in a way that this build cannot read");
 }
 
 } // namespace
 
-bool can_decompress() {
-#if WHORL_HAVE_ZSTD
-  return true;
-#else
-  return false;
-#endif
-}
+bool can_decompress() { return WHORL_CAN_DECOMPRESS != 0; }
 
 std::vector<DeviceCode> read_fatbin(const void* fatbin) {
   FileHead file;

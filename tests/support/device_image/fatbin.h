@@ -20,7 +20,7 @@ struct DeviceCode {
 /// Returns whether this build can decompress, so that read_fatbin() can read what nvcc compresses.
 bool can_decompress();
 /// Returns the codes of a fatbin in the order of the file. Throws std::runtime_error if the bytes
-/// are no fatbin, or compressed in a way that this build cannot read.
+/// are no fatbin, or compressed and this build cannot decompress.
 std::vector<DeviceCode> read_fatbin(const void* fatbin);
 /// Returns the first PTX of a fatbin for at most `architecture`; throws if there is none.
 std::string ptx_of(const void* fatbin, unsigned architecture = 80);

@@ -95,7 +95,7 @@ std::string body_of(const std::string& ptx, const std::string& kernel) {
 class Images : public ::testing::TestWithParam<Image> {
  protected:
   void SetUp() override {
-    if (!testing::can_decompress()) GTEST_SKIP() << "libzstd-dev is missing";
+    if (!testing::can_decompress()) GTEST_SKIP() << "liblz4-dev or libzstd-dev is missing";
     codes_ = testing::read_fatbin(GetParam().fatbin);
     for (const DeviceCode& code : codes_) {
       if (code.kind == DeviceCode::Kind::kMachineCode && code.architecture == kArchitecture) {
