@@ -25,7 +25,7 @@ class ProcessLiveness {
   /// numbers there. To be called before any other use.
   void fall_back_on(std::shared_ptr<ProcessLiveness> other, std::vector<std::uint64_t> ranks);
   /// Returns whether the process of a rank is known to have ended, orderly or not; false for a rank
-  /// that is not entered yet, or is on another host.
+  /// that is entered in neither group yet, or is on another host.
   bool has_ended(int rank) noexcept;
   /// Exchanges processes and meeting points over `comm`, which has the `size` ranks of the group.
   /// Collective, before any other use of the group. Throws.

@@ -182,7 +182,7 @@ def test_killed_rank_raises_in_the_others() -> None:
 
 
 def new_group_with_the_dead(rank: int, size: int) -> float:
-    """Each rank that lives makes a group with the one that is dead, and then both one without it."""
+    """Each rank that lives makes a group with the one that is dead, and then both make one without it."""
     dist.barrier()
     store = dist.distributed_c10d._get_default_store()
     if rank == 1:  # a rank that has not seen the barrier's end would fail there
