@@ -62,12 +62,17 @@ void Communicator::create(std::int64_t timeout_ms) {
   } else {
     result = whorlCommInitStore(&comm, place_.size, &store, place_.rank, &config);
   }
+  std::string end; // why the ranks cannot meet, as this rank saw it first
   if (result == whorlInProgress || comm != nullptr) {
-    result = wait_for_creation(comm, point == nullptr);
+    result = wait_for_creation(comm, point == nullptr, end);
   }
-  if (result != whorlSuccess && point != nullptr && comm != nullptr) { // the host may have ended
-    if (const std::string why = meeting_failure(false); !why.empty()) {
-      abandon<c10::DistNetworkError>(comm, why);
+  // The host of the meeting point may have ended, or another rank may have given up (by
+  // whorlCommAbort(), which is heard as invalid usage) because of one that has ended.
+  if (comm != nullptr &&
+      (result == whorlInvalidUsage || (point != nullptr && result != whorlSuccess))) {
+    if (end.empty()) end = meeting_failure(false);
+    if (!end.empty()) {
+      abandon<c10::DistNetworkError>(comm, c10::str(end, "; ", whorlGetLastError(comm)));
     }
   }
   if (result != whorlSuccess) {
@@ -98,7 +103,7 @@ void Communicator::abandon(whorlComm_t comm, const std::string& why) {
   fail<Error>(creation_error_);
 }
 
-whorlResult_t Communicator::wait_for_creation(whorlComm_t comm, bool by_store) {
+whorlResult_t Communicator::wait_for_creation(whorlComm_t comm, bool by_store, std::string& end) {
   Clock::time_point next_check = Clock::now() + kCheckInterval;
   std::optional<Clock::time_point> give_up_at;
   for (Backoff backoff;; backoff.sleep()) {
@@ -113,10 +118,17 @@ whorlResult_t Communicator::wait_for_creation(whorlComm_t comm, bool by_store) {
         abandon<c10::DistBackendError>(
             comm, "the program was interrupted while it waited for the other ranks");
       }
-      const std::string why =
-          give_up_at && now < *give_up_at ? std::string() : meeting_failure(by_store);
-      if (!why.empty() && give_up_at) abandon<c10::DistNetworkError>(comm, why);
-      if (!why.empty()) give_up_at = now + kEndGrace;
+      if (give_up_at && now < *give_up_at) continue;
+      std::string why = meeting_failure(by_store);
+      if (why.empty()) {
+        give_up_at.reset();
+        end.clear();
+      } else if (give_up_at) {
+        abandon<c10::DistNetworkError>(comm, end);
+      } else {
+        end = std::move(why);
+        give_up_at = now + kEndGrace;
+      }
     }
   }
 }
@@ -124,8 +136,7 @@ whorlResult_t Communicator::wait_for_creation(whorlComm_t comm, bool by_store) {
 std::string Communicator::meeting_failure(bool by_store) const {
   if (const int ended = rank_that_has_ended(); ended >= 0) {
     return c10::str("rank ", ended,
-                    " of the group has ended, and had not come here by then; look for the end of "
-                    "that process in its own output");
+                    " of the group has ended; look for the end of that process in its own output");
   }
   if (!by_store) return {};
   try {

@@ -61,7 +61,9 @@ class Communicator {
  private:
   std::exception_ptr query_failure();
   void create(std::int64_t timeout_ms);
-  whorlResult_t wait_for_creation(whorlComm_t comm, bool by_store);
+  /// Waits until the creation has ended. `end` becomes why the ranks cannot meet any more, if that
+  /// was seen meanwhile.
+  whorlResult_t wait_for_creation(whorlComm_t comm, bool by_store, std::string& end);
   /// Returns a rank of the communicator whose process has ended, by its number in the group; -1 if
   /// there is none.
   int rank_that_has_ended() const;

@@ -182,7 +182,7 @@ def test_killed_rank_raises_in_the_others() -> None:
 
 
 def new_group_with_the_dead(rank: int, size: int) -> float:
-    """Each rank that lives makes a group with the one that is dead, and then both make one without it."""
+    """The ranks that live make groups with the one that is dead, and then one without it."""
     dist.barrier()
     store = dist.distributed_c10d._get_default_store()
     if rank == 1:  # a rank that has not seen the barrier's end would fail there
@@ -190,6 +190,10 @@ def new_group_with_the_dead(rank: int, size: int) -> float:
         os.kill(os.getpid(), signal.SIGKILL)
     store.set(f"{rank} has left the barrier", "")
     start = time.monotonic()
+    if rank == 0:
+        time.sleep(1)  # so the other gives up first, and this rank hears of that before it gives up itself
+    with pytest.raises(dist.DistNetworkError, match="rank 1 of the group has ended"):
+        dist.new_group([0, 1, 2])
     for pair in ([0, 1], [1, 2]):
         if rank in pair:
             with pytest.raises(dist.DistNetworkError, match=f"rank {pair.index(1)} of the group has ended"):
