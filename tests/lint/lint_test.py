@@ -10,6 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import count_tests  # noqa: E402
 from comment_rules import violations as comment_violations  # noqa: E402
 from include_rules import allowed, violations, wrong_rows  # noqa: E402
+from record_page import problems as record_problems  # noqa: E402
 from source_rules import code_violations, text_violations  # noqa: E402
 from transport_pages import problems, virtuals  # noqa: E402
 
@@ -94,6 +95,25 @@ class Endpoint {
         self.assertEqual(self.found(self.PAGE), [])
         self.assertEqual(len(self.found(self.PAGE.replace("| `commit()`", "| `send()`"))), 2)
         self.assertEqual(len(self.found(self.PAGE.replace("may have", "can"))), 1)
+
+
+class RecordPage(unittest.TestCase):
+    SOURCE = 'out{{"rank", 1}}; out["state"] = done ? "completed" : "started"; out["wait"] = {{"text", text}};'
+    PAGE = """
+## The flight recorder
+| field | meaning |
+|---|---|
+| `rank` | who |
+| `wait` | in words (`text`) |
+| `state` | `started`, `completed` |
+"""
+
+    def test_the_page_must_list_what_the_source_writes(self):
+        self.assertEqual(list(record_problems(self.PAGE, self.SOURCE)), [])
+        self.assertIn("leaves out `rank`", "".join(record_problems(self.PAGE.replace("`rank`", ""), self.SOURCE)))
+        self.assertIn("leaves out `text`", "".join(record_problems(self.PAGE.replace("`text`", ""), self.SOURCE)))
+        self.assertIn("has `ended`", "".join(record_problems(self.PAGE.replace("`completed`", "`ended`"), self.SOURCE)))
+        self.assertEqual(len(list(record_problems("", self.SOURCE))), 1)
 
 
 class SourceRules(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""Source files of the repository for the lint tests, without comments if wanted."""
+"""Source files of the repository for the lint tests, without comments if wanted, and tables of its pages."""
 import pathlib
 import re
 import shutil
@@ -25,6 +25,12 @@ def tracked(suffixes, root=ROOT):
 
 def read(path, root=ROOT):
     return (root / path).read_text(encoding="utf-8", errors="replace")
+
+
+def table(page, heading):
+    """Cells of the rows of the tables under `heading` of a page; None where there is no such heading."""
+    section = re.search(rf"\n#+ {re.escape(heading)}\n(.*?)(?=\n#|\Z)", page, re.S)
+    return section and [row.split("|") for row in re.findall(r"^\|(.*)\|$", section.group(1), re.M)]
 
 
 _TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)

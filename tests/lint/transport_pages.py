@@ -4,7 +4,7 @@ required the ones that are."""
 import re
 import sys
 
-from sources import read
+from sources import read, table
 
 PAGE = "docs/transports.md"
 HEADERS = ("src/base/wait.h", "transports/endpoint.h", "transports/transport.h")
@@ -22,11 +22,8 @@ def virtuals(text, name):
 
 def listed(page, heading):
     """Names in the first column of the table under `heading`."""
-    section = re.search(rf"\n#+ {re.escape(heading)}\n(.*?)(?=\n#|\Z)", page, re.S)
-    if section is None:
-        return None
-    return {call for row in re.findall(r"^\|([^|]*)\|", section.group(1), re.M)
-            for call in re.findall(r"`(\w+)\(\)`", row)}
+    rows = table(page, heading)
+    return None if rows is None else {call for row in rows for call in re.findall(r"`(\w+)\(\)`", row[0])}
 
 
 def problems(page, classes):
