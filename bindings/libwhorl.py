@@ -1,4 +1,5 @@
-"""Finds libwhorl for a package that contains a copy of it, or builds it. Used by the setup.py of each package.
+"""Finds libwhorl for a package that contains a copy of it, or builds it, and says how packages are distributed. Used by
+the setup.py of each package.
 
 libwhorl comes from WHORL_ROOT (an installation prefix or a build directory of this repository), else from pkg-config,
 else it is built here with meson, with kernels for devices only if WHORL_WITH_CUDA=1.
@@ -10,11 +11,26 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+from setuptools import Distribution
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = "libwhorl.so.0"
 PLACES = ("lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "src", ".")
+
+
+class Package(Distribution):
+    """Distribution of a package. What is made on the way goes to the folder of setup.py, where the next build finds it,
+    or to a temporary one if that folder may not be written."""
+
+    def __init__(self, attrs: dict | None = None) -> None:
+        super().__init__(attrs)
+        if not os.access(".", os.W_OK):
+            self.scratch = tempfile.TemporaryDirectory()
+            for command, option in (("build", "build_base"), ("egg_info", "egg_base")):
+                self.get_option_dict(command)[option] = ("libwhorl.py", self.scratch.name)
 
 
 def under(prefix: Path, name: str = LIBRARY, places: tuple[str, ...] = PLACES) -> Path | None:

@@ -20,7 +20,7 @@ from torch.utils.cpp_extension import BuildExtension, CppExtension  # noqa: E402
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent))
-from libwhorl import LIBRARY, find_or_build  # noqa: E402
+from libwhorl import LIBRARY, Package, find_or_build  # noqa: E402
 
 
 def shared_cpp_library(compiler: str) -> list[str]:
@@ -43,6 +43,7 @@ class Build(BuildExtension):
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(library.resolve(), folder / LIBRARY)
         for extension in self.extensions:
+            extension.sources = write_units(Path(self.build_temp) / "units")
             extension.extra_link_args += [str(folder / LIBRARY), *shared_cpp_library(os.environ.get("CXX", "c++"))]
         super().build_extensions()
 
@@ -58,9 +59,8 @@ SOURCES = HERE / "src"
 WITH_PYTHON = ("module", "python_future")
 
 
-def units() -> list[str]:
-    """Writes the units into the build folder, and returns their paths."""
-    folder = HERE / "build" / "units"
+def write_units(folder: Path) -> list[str]:
+    """Writes the units into `folder`, and returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     sources = sorted(SOURCES.glob("*.cc"))
     made = []
@@ -70,7 +70,7 @@ def units() -> list[str]:
                        if (source.stem in WITH_PYTHON) == with_python)
         if not unit.exists() or unit.read_text() != text:
             unit.write_text(text)
-        made.append(str(unit.relative_to(HERE)))
+        made.append(str(unit))
     return made
 
 
@@ -78,7 +78,7 @@ setup(
     ext_modules=[
         CppExtension(
             "whorl_torch._C",
-            units(),
+            [],  # build_extensions() writes them
             depends=[os.path.relpath(path, HERE)
                      for path in (*SOURCES.iterdir(), *(ROOT / "include").rglob("*.h"))],
             include_dirs=[str(ROOT), str(ROOT / "include")],
@@ -88,4 +88,5 @@ setup(
         )
     ],
     cmdclass={"build_ext": Build.with_options(use_ninja=True)},
+    distclass=Package,
 )

@@ -58,15 +58,15 @@ def install(python: str, build: Path) -> Path:
     return folder
 
 
-def copy_sources(folder: Path) -> Path:
-    """Copies what the wheel is made of, so that nothing is built in the source tree; returns the package's folder."""
+def copy_sources(folder: Path, package: str = "python") -> Path:
+    """Copies what a wheel is made of, so that nothing is built in the source tree; returns the package's folder."""
     shutil.rmtree(folder, ignore_errors=True)
     made = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", "_capi.py", "*.so*")
-    for path in ("bindings/python", "include/whorl"):
+    for path in (f"bindings/{package}", "include/whorl"):
         shutil.copytree(ROOT / path, folder / path, ignore=made)
     for path in (ROOT / "bindings").glob("*.py"):
         shutil.copyfile(path, folder / "bindings" / path.name)
-    return folder / "bindings" / "python"
+    return folder / "bindings" / package
 
 
 def install_with_pip(python: str, build: Path, folder: Path) -> None:
