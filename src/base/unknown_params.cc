@@ -16,15 +16,13 @@
 namespace whorl {
 namespace {
 
-/// Variables that are no parameters: facts from launchers, and settings of other programs of whorl.
-constexpr std::array<std::string_view, 8> kOthers = {"WHORL_ADDRESS",
-                                                     "WHORL_NRANKS",
-                                                     "WHORL_PORT",
-                                                     "WHORL_RANK",
-                                                     "WHORL_ROOT",
-                                                     "WHORL_SOURCE_ROOT",
-                                                     "WHORL_TORCH_SHARED_MEMORY",
-                                                     "WHORL_WITH_CUDA"};
+/// Variables that are no parameters: facts from launchers, and a setting of the torch backend.
+constexpr std::array<std::string_view, 5> kOthers = {"WHORL_ADDRESS", "WHORL_NRANKS", "WHORL_PORT",
+                                                     "WHORL_RANK", "WHORL_TORCH_SHARED_MEMORY"};
+
+/// Variables that only builds and tests read: neither warned of nor proposed.
+constexpr std::array<std::string_view, 3> kOfBuilds = {"WHORL_ROOT", "WHORL_SOURCE_ROOT",
+                                                       "WHORL_WITH_CUDA"};
 
 std::vector<std::string_view> known_names() {
   std::vector<std::string_view> names(kOthers.begin(), kOthers.end());
@@ -61,7 +59,8 @@ std::vector<std::string> describe_unknown_params(const char* const* environment)
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view entry(*environment);
     const std::string_view name = entry.substr(0, entry.find('='));
-    if (!name.starts_with(kPrefix) || std::find(known.begin(), known.end(), name) != known.end()) {
+    if (!name.starts_with(kPrefix) || std::find(known.begin(), known.end(), name) != known.end() ||
+        std::find(kOfBuilds.begin(), kOfBuilds.end(), name) != kOfBuilds.end()) {
       continue;
     }
     const auto nearest =

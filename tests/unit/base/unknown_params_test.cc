@@ -22,6 +22,14 @@ TEST(UnknownParams, AreNamedWithTheNearestKnownOne) {
                           "there is no variable WHORL_COLOUR; docs/parameters.md lists all"));
 }
 
+TEST(UnknownParams, AreNotTakenForVariablesOfBuilds) {
+  EXPECT_THAT(unknown({"WHORL_ROOT_OF=/opt", "WHORL_WITH_CUDAS=1"}),
+              ElementsAre("there is no variable WHORL_ROOT_OF; docs/parameters.md lists all",
+                          "there is no variable WHORL_WITH_CUDAS; docs/parameters.md lists all"));
+  EXPECT_THAT(unknown({"WHORL_ROOT=/opt", "WHORL_SOURCE_ROOT=/src", "WHORL_WITH_CUDA=1"}),
+              IsEmpty());
+}
+
 TEST(UnknownParams, KnownOnesAndOthersAreSilent) {
   EXPECT_THAT(unknown({"WHORL_ALGO=", "WHORL_RANK=1", "WHORL_ADDRESS=a:1", "whorl_algo=x",
                        "XWHORL_ALGO=1", "WHORL_TORCH_SHARED_MEMORY=1"}),
