@@ -14,10 +14,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double microseconds(Clock::duration duration) {
-  return std::chrono::duration<double, std::micro>(duration).count();
-}
-
 Sample make_sample(double time_us, std::size_t bytes, int nranks, std::int64_t wrong) {
   Sample sample{true, time_us, 0, 0, wrong};
   if (time_us > 0) sample.algbw_gbs = static_cast<double>(bytes) / (time_us * 1000);

@@ -15,10 +15,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double microseconds(Clock::duration duration) {
-  return std::chrono::duration<double, std::micro>(duration).count();
-}
-
 /// Number of elements by which all inputs are shifted from one iteration to the next, so that a
 /// result left over from the iteration before is wrong.
 constexpr std::size_t kShift = 97;

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
 
 #include "perf/common/device.h"
 
@@ -11,10 +10,6 @@ namespace perf {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double milliseconds_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 /// Returns the names of the transports to the other ranks, in the order of the first ranks that are
 /// reached by each.
@@ -67,7 +62,7 @@ Session Session::join(const Options& options, const UniqueId& id, int nranks, in
         return XCCL(CommInitRank)(&rank.comm, nranks, id, rank.rank);
       },
       "CommInitRank");
-  session.init_ms_ = milliseconds_since(start);
+  session.init_ms_ = microseconds(Clock::now() - start) / 1000;
   session.open_streams(options);
   return session;
 }
@@ -77,7 +72,7 @@ Session Session::from_launcher(const Options& options) {
   LocalRank rank{};
   const auto start = Clock::now();
   check(XCCL(CommInitEnv)(&rank.comm, nullptr), nullptr, "CommInitEnv");
-  session.init_ms_ = milliseconds_since(start);
+  session.init_ms_ = microseconds(Clock::now() - start) / 1000;
   session.ranks_.push_back(rank);
   check(XCCL(CommUserRank)(rank.comm, &session.ranks_[0].rank), rank.comm, "CommUserRank");
   check(XCCL(CommCount)(rank.comm, &session.ranks_[0].nranks), rank.comm, "CommCount");

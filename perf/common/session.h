@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -9,6 +10,11 @@
 #include "perf/common/report.h"
 
 namespace perf {
+
+/// Returns a duration in microseconds.
+inline double microseconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
 
 /// Rank that this thread drives.
 struct LocalRank {
