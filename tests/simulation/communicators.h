@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -39,6 +41,11 @@ struct CommLimits {
   std::uint64_t block_ns = 1'000'000;       ///< longest sleep of a wait
   bool links_stall = true; ///< whether a link between hosts may lose everything for a moment
 };
+
+/// Whether a text contains a part.
+inline bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 /// The ranks of one communicator as fibres: each makes its communicator as set_up() does after the
 /// ranks have met, and runs a program on it.

@@ -2,7 +2,6 @@
 // middle of the same program: short outages are survived, of others each rank has an error in time,
 // which names a rank that is cut off.
 #include <algorithm>
-#include <string_view>
 
 #include "simulation/meeting_again.h"
 #include "simulation/programs.h"
@@ -88,10 +87,6 @@ void prepare(CommWorld& all, const Plan& plan) {
 void freeze_if_planned(const Plan& plan, const CommRank& rank) {
   if (rank.number != plan.frozen) return;
   world().scheduler().freeze_in(1 + world().random().below(1'000), plan.frozen_ns);
-}
-
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 /// Returns the rank that an error blames, as its text describes it first; −1: none.

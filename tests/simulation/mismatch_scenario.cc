@@ -130,10 +130,6 @@ Plan make_plan(int ranks) {
   return plan;
 }
 
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// Whether all ranks came to their ends in transfers.
 bool all_in_transfers(const Plan& plan, std::span<const CommRank> ranks) {
   return std::all_of(ranks.begin(), ranks.end(), [&](const CommRank& rank) {
