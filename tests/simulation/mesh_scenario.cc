@@ -10,9 +10,12 @@
 #include "simulation/network.h"
 #include "simulation/scenario_list.h"
 #include "simulation/world.h"
+#include "tests/support/identity.h"
 
 namespace whorl::simulation {
 namespace {
+
+using test::identity_of;
 
 constexpr std::uint64_t kDeadlineNs = 3'000'000'000;
 constexpr std::uint64_t kQuickNs = 1'000'000'000; ///< longest time where nothing goes wrong
@@ -20,13 +23,6 @@ constexpr std::uint64_t kQuickNs = 1'000'000'000; ///< longest time where nothin
 SocketAddress address_of(int rank, int number) {
   return SocketAddress::ipv4({10, 0, static_cast<std::uint8_t>(number), 1},
                              static_cast<std::uint16_t>(7000 + rank));
-}
-
-Identity identity_of(int job, int secret) {
-  Identity identity;
-  identity.job.fill(static_cast<std::byte>(job));
-  identity.secret.fill(static_cast<std::byte>(secret));
-  return identity;
 }
 
 /// A rank, with what connect_mesh() returned to it.

@@ -9,16 +9,12 @@
 #include <vector>
 
 #include "net/handshake.h"
+#include "tests/support/identity.h"
 
 namespace whorl {
 namespace {
 
-Identity identity_of(int job, int secret) {
-  Identity identity;
-  identity.job.fill(static_cast<std::byte>(job));
-  identity.secret.fill(static_cast<std::byte>(secret));
-  return identity;
-}
+using test::identity_of;
 
 std::pair<Fd, Fd> socket_pair() {
   int fds[2];

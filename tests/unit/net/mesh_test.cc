@@ -8,16 +8,12 @@
 #include <vector>
 
 #include "net/mesh.h"
+#include "tests/support/identity.h"
 
 namespace whorl {
 namespace {
 
-Identity identity_of(int job, int secret) {
-  Identity identity;
-  identity.job.fill(static_cast<std::byte>(job));
-  identity.secret.fill(static_cast<std::byte>(secret));
-  return identity;
-}
+using test::identity_of;
 
 const SocketAddress kLoopback = SocketAddress::ipv4({127, 0, 0, 1}, 0);
 

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "net/mesh.h"
+#include "tests/support/identity.h"
 #include "tests/support/intruders.h"
 #include "transports/tcp/transport.h"
 
@@ -17,12 +18,6 @@ namespace whorl {
 namespace {
 
 const SocketAddress kLoopback = SocketAddress::ipv4({127, 0, 0, 1}, 0);
-
-Identity any_identity() {
-  Identity identity;
-  identity.secret.fill(std::byte{3});
-  return identity;
-}
 
 MeshPlan plan_of(int rank, const Identity& identity) {
   MeshPlan plan;
@@ -36,7 +31,7 @@ TEST(Mesh, IdleConnectionsKeepNobodyOut) {
   const Result<Fd> listener = listen_at(kLoopback);
   ASSERT_TRUE(listener.ok()) << listener.status().message();
   const SocketAddress address = *bound_address(listener->get());
-  const Identity identity = any_identity();
+  const Identity identity = test::identity_of(0, 3);
   const FewFiles few(128); // the intruders' connections could take all descriptors
   with_idle_connections(address, [&] {
     std::thread accepting([&] {
@@ -57,7 +52,7 @@ TEST(Mesh, MayHaveMoreAddressesThanThereMayBeFiles) {
   const Result<Fd> listener = listen_at(kLoopback);
   ASSERT_TRUE(listener.ok()) << listener.status().message();
   const SocketAddress address = *bound_address(listener->get());
-  const Identity identity = any_identity();
+  const Identity identity = test::identity_of(0, 3);
   constexpr std::uint32_t kConnections = 20;
   const FewFiles few(128);
   std::thread accepting([&] {
