@@ -6,16 +6,18 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/system.h"
+#include "tests/support/scoped_env.h"
 
 namespace whorl {
 namespace {
+
+using test::ScopedEnv;
 
 constexpr int kListener = 1001;
 constexpr int kSocket = 1002;
@@ -64,10 +66,6 @@ class FakeSockets final : public System {
 
 class TcpTuningTest : public testing::Test {
  protected:
-  ~TcpTuningTest() override {
-    ::unsetenv("WHORL_TCP_CONGESTION");
-    ::unsetenv("WHORL_TCP_BUFFER_BYTES");
-  }
   TcpTuning tuning() {
     auto made = TcpTuning::from_environment();
     EXPECT_TRUE(made.ok()) << made.status().message();
@@ -110,7 +108,7 @@ TEST_F(TcpTuningTest, BbrStaysWhereNothingElseIsAllowed) {
 }
 
 TEST_F(TcpTuningTest, AChoiceOfTheUserHoldsOnAllPaths) {
-  ::setenv("WHORL_TCP_CONGESTION", "bbr", 1);
+  const ScopedEnv env{{"WHORL_TCP_CONGESTION", "bbr"}};
   TcpTuning tuned = tuning();
   EXPECT_TRUE(tuned.prepare(kListener).ok());
   EXPECT_EQ("bbr", tuned.congestion());
@@ -120,7 +118,7 @@ TEST_F(TcpTuningTest, AChoiceOfTheUserHoldsOnAllPaths) {
 }
 
 TEST_F(TcpTuningTest, AnUnknownChoiceIsAnErrorThatNamesTheVariable) {
-  ::setenv("WHORL_TCP_CONGESTION", "warp", 1);
+  const ScopedEnv env{{"WHORL_TCP_CONGESTION", "warp"}};
   const Status status = tuning().prepare(kListener);
   EXPECT_EQ(Code::kInvalidUsage, status.code());
   EXPECT_NE(std::string::npos, status.message().find("WHORL_TCP_CONGESTION=\"warp\""));
@@ -128,12 +126,12 @@ TEST_F(TcpTuningTest, AnUnknownChoiceIsAnErrorThatNamesTheVariable) {
 }
 
 TEST_F(TcpTuningTest, BuffersAreSetWhereAskedForWithinBounds) {
-  ::setenv("WHORL_TCP_BUFFER_BYTES", "64K", 1);
+  const ScopedEnv env{{"WHORL_TCP_BUFFER_BYTES", "64K"}};
   EXPECT_TRUE(tuning().finish(kSocket).ok());
   EXPECT_EQ(65536, sockets.buffers[SO_SNDBUF]);
   EXPECT_EQ(65536, sockets.buffers[SO_RCVBUF]);
   for (const char* const bad : {"1", "4095", "-1", "1073741825", "2G", "many", "64Q"}) {
-    ::setenv("WHORL_TCP_BUFFER_BYTES", bad, 1);
+    const ScopedEnv refuses{{"WHORL_TCP_BUFFER_BYTES", bad}};
     const auto refused = TcpTuning::from_environment();
     ASSERT_FALSE(refused.ok()) << bad;
     EXPECT_NE(std::string::npos, refused.status().message().find("WHORL_TCP_BUFFER_BYTES")) << bad;
@@ -141,11 +139,11 @@ TEST_F(TcpTuningTest, BuffersAreSetWhereAskedForWithinBounds) {
 }
 
 TEST_F(TcpTuningTest, WarnsOnceOfEachKindIfTheSystemCutsTheBuffers) {
-  ::setenv("WHORL_TCP_BUFFER_BYTES", "212992", 1);
+  const ScopedEnv fits{{"WHORL_TCP_BUFFER_BYTES", "212992"}};
   ::testing::internal::CaptureStderr();
   EXPECT_TRUE(tuning().finish(kSocket).ok());
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
-  ::setenv("WHORL_TCP_BUFFER_BYTES", "212993", 1);
+  const ScopedEnv cut{{"WHORL_TCP_BUFFER_BYTES", "212993"}};
   ::testing::internal::CaptureStderr();
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(tuning().finish(kSocket).ok());
   const std::string text = ::testing::internal::GetCapturedStderr();
