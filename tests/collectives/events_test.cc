@@ -12,6 +12,7 @@
 
 #include "tests/support/stream_calls.h"
 #include "tests/support/thread_world.h"
+#include "tests/support/until.h"
 #include "whorl/streams.hpp"
 
 namespace whorl::test {

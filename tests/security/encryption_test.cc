@@ -10,6 +10,7 @@
 #include "bootstrap/root.h"
 #include "tests/security/every_path.h"
 #include "tests/security/world.h"
+#include "tests/support/until.h"
 
 namespace whorl::test {
 namespace {
@@ -37,13 +38,9 @@ std::string name_of_host() {
   return name.data();
 }
 
-/// Waits until more than a handshake has gone over the connections with a role, at most 20 s.
+/// Waits until more than a handshake has gone over the connections with a role.
 void wait_for(const EveryPath& attacker, SocketRole role) {
-  const auto start = Clock::now();
-  while (attacker.recorded(role).size() <= EveryPath::kBytesOfHandshake &&
-         Clock::now() - start < std::chrono::seconds(20)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  until([&] { return attacker.recorded(role).size() > EveryPath::kBytesOfHandshake; });
 }
 
 class EncryptionOnOff : public ::testing::TestWithParam<bool> {};

@@ -3,6 +3,7 @@
 #include "net/handshake.h"
 #include "tests/security/world.h"
 #include "tests/support/relay.h"
+#include "tests/support/until.h"
 
 namespace whorl::test {
 namespace {
@@ -45,11 +46,7 @@ TEST(OnPath, ARecordedHandshakeDoesNotJoinAgain) {
   // Rank 0 joins through the relay and waits for rank 1.
   std::string error;
   std::thread rank0([&] { error = join(by_relay, 0, 2); });
-  const auto start = std::chrono::steady_clock::now();
-  while (relay.sent(0).size() < kHello + kProof &&
-         std::chrono::steady_clock::now() - start < std::chrono::seconds(20)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  until([&] { return relay.sent(0).size() >= kHello + kProof; });
   const Bytes recorded = relay.sent(0);
   ASSERT_GE(recorded.size(), kHello + kProof);
   // The root challenges the same hello anew, so the recorded proof is wrong.

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "tests/support/thread_world.h"
@@ -32,12 +30,6 @@ inline std::string add(whorlStream_t stream, Body body) {
 /// Queues the sum of one number in place.
 inline std::string all_reduce(int& value, whorlComm_t comm, whorlStream_t stream) {
   return failure(whorlAllReduce(&value, &value, 1, whorlInt32, whorlSum, comm, stream), comm);
-}
-
-/// Waits until `condition()` is true.
-template <class Condition>
-void until(const Condition& condition) {
-  while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 } // namespace whorl::test

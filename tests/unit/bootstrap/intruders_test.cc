@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/support/intruders.h"
+#include "tests/support/until.h"
 #include "tests/unit/bootstrap/support.h"
 
 namespace whorl {
@@ -150,11 +151,7 @@ TEST(UnusedId, KeepsNeitherThreadNorPort) {
     }
     return true;
   };
-  const auto start = Clock::now();
-  while (!has_ended() && seconds_since(start) < 30) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  EXPECT_TRUE(has_ended());
+  test::until(has_ended);
   for (const SocketAddress& address : id->addresses) {
     const Fd probe(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_NE(0, ::connect(probe.get(), address.data(), address.size())) << address.text();

@@ -19,12 +19,14 @@
 
 #include "engine/host_stream.h"
 #include "engine/task_queue.h"
+#include "tests/support/until.h"
 
 namespace whorl {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+using test::until;
 
 constexpr std::uint64_t kMs = 1'000'000;
 
@@ -47,15 +49,6 @@ bool complete(const StreamEvent& event) {
 Status error(const StreamEvent& event) {
   const StreamPoint at = event.point();
   return at.stream != nullptr ? at.stream->error(at.number) : Status();
-}
-
-template <class Condition>
-void wait_for(const Condition& condition) {
-  const CommError nobody;
-  ClockWaiter waiter;
-  const auto attempt = [&] { return condition() ? Progress::kDone : Progress::kIdle; };
-  EXPECT_EQ(wait_until(attempt, {.timeout_ns = 20'000'000'000}, nobody, waiter),
-            WaitResult::kReady);
 }
 
 /// Runner whose tasks fail with the error of the rank that is their timeout; 0: succeed.
@@ -332,13 +325,13 @@ TEST_F(StreamEventTest, AStreamThatNobodyHoldsEndsInItsThread) {
   std::atomic<bool> may_end{false}, ended{false};
   auto stream = std::make_shared<HostStream>();
   add(stream, [&](const Status&) {
-    wait_for([&] { return may_end.load(); });
+    until([&] { return may_end.load(); });
     ended = true;
     return Status();
   });
   stream.reset();
   may_end = true;
-  wait_for([&] { return ended.load(); });
+  until([&] { return ended.load(); });
 }
 
 TEST_F(StreamEventTest, CallbacksQueueMoreInTheirStream) {

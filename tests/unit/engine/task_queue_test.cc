@@ -14,8 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/until.h"
+
 namespace whorl {
 namespace {
+
+using test::until;
 
 constexpr WaitPolicy kPolicy{
     .timeout_ns = UINT64_MAX, .yield_ns = 50'000, .block_ns = 1'000'000'000};
@@ -25,21 +29,12 @@ class Runner final : public TaskRunner {
  public:
   Status run_task(const Task& task) override {
     EXPECT_EQ(inside_.fetch_add(1), 0) << "two tasks at a time";
-    for (const auto& ticket : task.tickets) wait_for([&] { return ticket->may_start(); });
+    for (const auto& ticket : task.tickets) until([&] { return ticket->may_start(); });
     order.push_back(task.timeout_ns); // not guarded: one task at a time
     by.push_back(std::this_thread::get_id());
     const Status status = body(task);
     EXPECT_EQ(inside_.fetch_sub(1), 1);
     return status;
-  }
-
-  template <class Condition>
-  static void wait_for(const Condition& condition) {
-    CommError never_set;
-    ClockWaiter waiter;
-    const auto attempt = [&] { return condition() ? Progress::kDone : Progress::kIdle; };
-    EXPECT_EQ(wait_until(attempt, {.timeout_ns = 20'000'000'000}, never_set, waiter),
-              WaitResult::kReady);
   }
 
   std::vector<std::uint64_t> order;
@@ -104,13 +99,13 @@ TEST_F(TaskQueueTest, ServesAfterItStopsWhatIsBehindATaskOfAnotherThread) {
   runner.body = [&](const Task& task) {
     if (task.timeout_ns != 1) return Status();
     inside = true;
-    Runner::wait_for([&] { return may_end.load(); });
+    until([&] { return may_end.load(); });
     return Status();
   };
   push(1, stream);
   push(2, other);
   std::thread helper([&] { EXPECT_TRUE(queue->help(stream.get())); });
-  Runner::wait_for([&] { return inside.load(); });
+  until([&] { return inside.load(); });
   queue->stop();
   std::thread server([&] {
     EXPECT_TRUE(queue->serve(kPolicy));
@@ -250,13 +245,13 @@ TEST_F(TaskQueueTest, DrainWaitsForATaskThatAnotherThreadHasBegun) {
   std::atomic<bool> begun{false}, may_end{false}, ended{false};
   runner.body = [&](const Task&) {
     begun = true;
-    Runner::wait_for([&] { return may_end.load(); });
+    until([&] { return may_end.load(); });
     ended = true;
     return Status();
   };
   push(1, stream);
   std::thread server([&] { EXPECT_TRUE(queue->serve(kPolicy)); });
-  Runner::wait_for([&] { return begun.load(); });
+  until([&] { return begun.load(); });
   std::thread releaser([&] { may_end = true; });
   queue->drain();
   EXPECT_TRUE(ended);
@@ -379,7 +374,7 @@ TEST_F(PatientTaskQueueTest, WakesAfterALongRest) {
   for (const std::uint64_t name : {1U, 2U}) {
     sys().sleep_ns(50'000'000); // the thread sleeps until it is woken
     push(name, stream);
-    Runner::wait_for([&] { return stream->idle(); });
+    until([&] { return stream->idle(); });
   }
   queue->stop();
   server.join();
