@@ -44,17 +44,11 @@ std::string run_case(const CollectiveCase& c, int rank, int nranks, whorlComm_t 
 
 /// Runs all sizes and forms of all collectives in one world.
 std::string run_shapes(int rank, int nranks, whorlComm_t comm) {
-  for (const Kind kind : kKinds) {
-    for (const std::size_t count : {0U, 1U, 2U, 31U, 1000U, 4099U}) {
-      for (const bool in_place : {false, true}) {
-        if (in_place && kind == Kind::kAllToAll) continue;
-        const int roots = has_root(kind) ? nranks : 1;
-        for (int root = 0; root < roots; ++root) {
-          if (root > 1 && root < nranks - 1 && count != 31) continue;
-          const CollectiveCase c{.kind = kind, .count = count, .root = root, .in_place = in_place};
-          if (std::string f = run_case(c, rank, nranks, comm); !f.empty()) return f;
-        }
-      }
+  for (CollectiveCase c : every_case({0, 1, 2, 31, 1000, 4099})) {
+    const int roots = has_root(c.kind) ? nranks : 1;
+    for (c.root = 0; c.root < roots; ++c.root) {
+      if (c.root > 1 && c.root < nranks - 1 && c.count != 31) continue;
+      if (std::string f = run_case(c, rank, nranks, comm); !f.empty()) return f;
     }
   }
   return failure(whorlBarrier(comm, nullptr), comm);
@@ -143,12 +137,9 @@ TEST(Collectives, LargeVectorsWithDefaultSlots) {
   ThreadWorld world(3);
   ASSERT_TRUE(world.ok()) << world.error();
   world.each([&](int rank, whorlComm_t comm) -> std::string {
-    for (const Kind kind : kKinds) {
-      for (const bool in_place : {false, true}) {
-        if (in_place && kind == Kind::kAllToAll) continue;
-        const CollectiveCase c{.kind = kind, .count = 300'001, .root = 1, .in_place = in_place};
-        if (std::string f = run_case(c, rank, 3, comm); !f.empty()) return f;
-      }
+    for (CollectiveCase c : every_case({300'001})) {
+      c.root = 1;
+      if (std::string f = run_case(c, rank, 3, comm); !f.empty()) return f;
     }
     return {};
   });

@@ -37,21 +37,11 @@ class SegmentsOfRanks : public Segments, public ::testing::WithParamInterface<in
 /// number.
 std::string run_all(int rank, whorlComm_t comm, int nranks, CUstream stream, int on_host) {
   int turn = 0;
-  for (const auto kind : CollectiveCase::kKinds) {
-    for (const bool in_place : {false, true}) {
-      if (in_place && kind == CollectiveCase::kAllToAll) continue;
-      for (const std::size_t count : {4'096u, 16'384u, 70'001u}) {
-        const CollectiveCase c{.kind = kind,
-                               .count = count,
-                               .type = count == 16'384u ? whorlFloat16 : whorlInt32,
-                               .root = turn % nranks,
-                               .in_place = in_place};
-        const bool on_device = on_host < 0 || (rank + turn++) % nranks != on_host;
-        if (auto text = run_case(c, rank, nranks, comm, stream, on_device); !text.empty()) {
-          return text;
-        }
-      }
-    }
+  for (CollectiveCase c : every_case({4'096, 16'384, 70'001})) {
+    c.type = c.count == 16'384 ? whorlFloat16 : whorlInt32;
+    c.root = turn % nranks;
+    const bool on_device = on_host < 0 || (rank + turn++) % nranks != on_host;
+    if (auto text = run_case(c, rank, nranks, comm, stream, on_device); !text.empty()) return text;
   }
   return {};
 }

@@ -1,31 +1,8 @@
 #include "tests/support/device_case.h"
 
-#include <vector>
-
 #include "tests/support/thread_world.h"
 
 namespace whorl::test {
-
-namespace {
-
-std::vector<CollectiveCase> every_collective(int nranks, std::span<const std::size_t> counts) {
-  std::vector<CollectiveCase> cases;
-  for (const auto kind : CollectiveCase::kKinds) {
-    for (const bool in_place : {false, true}) {
-      if (in_place && kind == CollectiveCase::kAllToAll) continue;
-      for (const std::size_t count : counts) {
-        cases.push_back({.kind = kind,
-                         .count = count,
-                         .type = count == 1 ? whorlFloat16 : whorlInt32,
-                         .root = nranks - 1,
-                         .in_place = in_place});
-      }
-    }
-  }
-  return cases;
-}
-
-} // namespace
 
 DeviceCase::DeviceCase(const CollectiveCase& c, int rank, int nranks, whorlComm_t comm,
                        CUstream stream)
@@ -55,15 +32,17 @@ std::string run_case(const CollectiveCase& c, int rank, int nranks, whorlComm_t 
 }
 
 std::string run_every_collective(int rank, int nranks, whorlComm_t comm, CUstream stream,
-                                 std::span<const std::size_t> counts) {
-  for (const CollectiveCase& c : every_collective(nranks, counts)) {
+                                 const std::vector<std::size_t>& counts) {
+  for (CollectiveCase c : every_case(counts)) {
+    c.type = c.count == 1 ? whorlFloat16 : whorlInt32;
+    c.root = nranks - 1;
     if (auto text = run_case(c, rank, nranks, comm, stream); !text.empty()) return text;
   }
   return {};
 }
 
-long cases_of_every_collective(std::span<const std::size_t> counts) {
-  return static_cast<long>(every_collective(1, counts).size());
+long cases_of_every_collective(const std::vector<std::size_t>& counts) {
+  return static_cast<long>(every_case(counts).size());
 }
 
 void run_on_device(int nranks, const DeviceBody& body, int devices) {

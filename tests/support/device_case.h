@@ -5,8 +5,8 @@
 
 #include <cstddef>
 #include <functional>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "tests/support/device.h"
 #include "tests/support/oracle.h"
@@ -33,12 +33,11 @@ class DeviceCase {
 std::string run_case(const CollectiveCase& c, int rank, int nranks, whorlComm_t comm,
                      CUstream stream, bool on_device = true);
 
-/// Runs all kinds of collective on a device, in place and out of place, with each of the counts.
-/// Returns "", or the error of the first that failed.
+/// Runs every_case() on a device. Returns "", or the error of the first that failed.
 std::string run_every_collective(int rank, int nranks, whorlComm_t comm, CUstream stream,
-                                 std::span<const std::size_t> counts);
+                                 const std::vector<std::size_t>& counts);
 /// Returns the number of cases of run_every_collective().
-long cases_of_every_collective(std::span<const std::size_t> counts);
+long cases_of_every_collective(const std::vector<std::size_t>& counts);
 
 /// Function of one rank, which returns an error or "".
 using DeviceBody =

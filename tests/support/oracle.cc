@@ -146,6 +146,19 @@ std::string CollectiveCase::text() const {
          " root=" + std::to_string(root) + (in_place ? " in place" : "");
 }
 
+std::vector<CollectiveCase> every_case(const std::vector<std::size_t>& counts) {
+  std::vector<CollectiveCase> cases;
+  for (const CollectiveCase::Kind kind : CollectiveCase::kKinds) {
+    for (const bool in_place : {false, true}) {
+      if (in_place && kind == CollectiveCase::kAllToAll) continue;
+      for (const std::size_t count : counts) {
+        cases.push_back({.kind = kind, .count = count, .in_place = in_place});
+      }
+    }
+  }
+  return cases;
+}
+
 Buffers::Buffers(const CollectiveCase& c, int rank, int nranks)
     : c_(c), rank_(rank), nranks_(nranks) {
   using Kind = CollectiveCase::Kind;
@@ -264,20 +277,14 @@ std::string error_of(whorlResult_t result, whorlComm_t comm) {
 } // namespace
 
 std::string run_all_kinds(int rank, int nranks, whorlComm_t comm,
-                          std::initializer_list<std::size_t> counts) {
-  for (const CollectiveCase::Kind kind : CollectiveCase::kKinds) {
-    for (const std::size_t count : counts) {
-      for (const bool in_place : {false, true}) {
-        if (in_place && kind == CollectiveCase::kAllToAll) continue;
-        const CollectiveCase c{
-            .kind = kind, .count = count, .root = nranks - 1, .in_place = in_place};
-        Buffers buffers(c, rank, nranks);
-        if (std::string error = error_of(buffers.run(comm), comm); !error.empty()) {
-          return c.text() + ": " + error;
-        }
-        if (std::string difference = buffers.check(); !difference.empty()) return difference;
-      }
+                          const std::vector<std::size_t>& counts) {
+  for (CollectiveCase c : every_case(counts)) {
+    c.root = nranks - 1;
+    Buffers buffers(c, rank, nranks);
+    if (std::string error = error_of(buffers.run(comm), comm); !error.empty()) {
+      return c.text() + ": " + error;
     }
+    if (std::string difference = buffers.check(); !difference.empty()) return difference;
   }
   return {};
 }

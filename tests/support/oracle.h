@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstddef>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,6 +36,10 @@ struct CollectiveCase {
 
 std::size_t size_of(whorlDataType_t type);
 
+/// Returns a case of every collective with each of `counts`, out of place and, where there is such
+/// a form, in place. The other members are those of CollectiveCase until the caller sets them.
+std::vector<CollectiveCase> every_case(const std::vector<std::size_t>& counts);
+
 /// Buffers of a rank for a case, filled so that every order of summation gives the same bits, with
 /// guard bytes on both sides. In place, `send` and `recv` lie in one allocation.
 class Buffers {
@@ -62,11 +65,10 @@ class Buffers {
   std::size_t in_bytes_ = 0, out_bytes_ = 0;
 };
 
-/// Carries out every collective with each of `counts`, out of place and, where there is such a
-/// form, in place, and compares the results. Returns the first error, or "". All ranks must call
-/// it.
+/// Carries out every_case() and compares the results. Returns the first error, or "". All ranks
+/// must call it.
 std::string run_all_kinds(int rank, int nranks, whorlComm_t comm,
-                          std::initializer_list<std::size_t> counts);
+                          const std::vector<std::size_t>& counts);
 
 /// Sends the next rank a vector while the previous one sends its own, and compares that. Returns
 /// the first error, or "". All ranks must call it.
