@@ -13,9 +13,7 @@ namespace {
 
 class Arguments : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_TRUE(world_.ok()) << world_.error(); }
   void TearDown() override {
-    if (!world_.ok()) return;
     // After refused calls, the communicators still work.
     world_.each([](int rank, whorlComm_t comm) -> std::string {
       float in = static_cast<float>(rank), out = -1;

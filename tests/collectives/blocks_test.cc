@@ -17,7 +17,6 @@ class Blocks : public ::testing::TestWithParam<int> {};
 TEST_P(Blocks, AllToAllOfRandomSizes) {
   const int n = GetParam();
   ThreadWorld world(n);
-  ASSERT_TRUE(world.ok()) << world.error();
   world.each([&](int rank, whorlComm_t comm) -> std::string {
     for (unsigned seed = 1; seed <= 6; ++seed) {
       const std::size_t largest = seed == 6 ? 300'000 : 1000;
@@ -32,7 +31,6 @@ TEST_P(Blocks, AllToAllOfRandomSizes) {
 TEST_P(Blocks, GathersAndScatters) {
   const int n = GetParam();
   ThreadWorld world(n);
-  ASSERT_TRUE(world.ok()) << world.error();
   world.each([&](int rank, whorlComm_t comm) -> std::string {
     for (unsigned seed = 1; seed <= 4; ++seed) {
       const Counts counts = random_matrix(n, seed, seed == 4 ? 200'000 : 500)[0];
@@ -69,7 +67,6 @@ TEST_P(Blocks, GathersAndScatters) {
 TEST_P(Blocks, ReduceScatters) {
   const int n = GetParam();
   ThreadWorld world(n);
-  ASSERT_TRUE(world.ok()) << world.error();
   world.each([&](int rank, whorlComm_t comm) -> std::string {
     for (unsigned seed = 1; seed <= 5; ++seed) {
       Counts counts = random_matrix(n, seed, seed == 4 ? 100'000 : 300)[0];
@@ -104,7 +101,6 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Blocks, ::testing::Values(1, 2, 3, 4, 7));
 
 TEST(BlocksOfOthers, PremultipliedSumsAndAverages) {
   ThreadWorld world(3);
-  ASSERT_TRUE(world.ok()) << world.error();
   world.each([&](int rank, whorlComm_t comm) -> std::string {
     const Counts counts{2, 0, 5};
     const std::vector<float> in(7, 2.0F);
@@ -137,7 +133,6 @@ TEST(BlocksOfOthers, PremultipliedSumsAndAverages) {
 TEST(BlocksOfOthers, InGroupsAndOnStreamsBesideEverythingElse) {
   constexpr int kRanks = 4;
   ThreadWorld world(kRanks);
-  ASSERT_TRUE(world.ok()) << world.error();
   world.each([&](int rank, whorlComm_t comm) -> std::string {
     whorlStream_t stream = nullptr;
     if (std::string f = failure(whorlStreamCreate(&stream)); !f.empty()) return f;
@@ -173,7 +168,6 @@ TEST(BlocksOfOthers, InGroupsAndOnStreamsBesideEverythingElse) {
 
 TEST(BlocksOfOthers, ArraysMayChangeWhenTheCallHasReturned) {
   ThreadWorld world(2);
-  ASSERT_TRUE(world.ok()) << world.error();
   world.each([&](int rank, whorlComm_t comm) -> std::string {
     whorlStream_t stream = nullptr;
     if (std::string f = failure(whorlStreamCreate(&stream)); !f.empty()) return f;
@@ -195,7 +189,6 @@ TEST(BlocksOfOthers, CountsThatDisagreeNameBothRanks) {
        {std::pair<std::size_t, std::size_t>{3, 5}, {3, 0}, {0, 5}, {200'000, 199'999}}) {
     const std::size_t sent = counts.first, wanted = counts.second;
     ThreadWorld world(3);
-    ASSERT_TRUE(world.ok()) << world.error();
     std::vector<std::string> texts(3);
     std::vector<whorlResult_t> results(3);
     world.each([&](int rank, whorlComm_t comm) -> std::string {
@@ -231,7 +224,6 @@ TEST(BlocksOfOthers, TablesThatDisagreeNameTheCounts) {
                         Case{Counts{1, 1, 1}, "sizes of blocks (different here, equal there)"}}) {
     for (const bool reduces : {false, true}) {
       ThreadWorld world(3);
-      ASSERT_TRUE(world.ok()) << world.error();
       std::vector<std::string> texts(3);
       world.each([&](int rank, whorlComm_t comm) -> std::string {
         const auto own = static_cast<std::size_t>(rank);
@@ -258,7 +250,6 @@ TEST(BlocksOfOthers, TablesThatDisagreeNameTheCounts) {
 
 TEST(BlocksOfOthers, OtherCollectivesAreNotMistakenForThem) {
   ThreadWorld world(2);
-  ASSERT_TRUE(world.ok()) << world.error();
   std::vector<std::string> texts(2);
   world.each([&](int rank, whorlComm_t comm) -> std::string {
     const std::vector<int> from(4, rank);
@@ -276,7 +267,6 @@ TEST(BlocksOfOthers, OtherCollectivesAreNotMistakenForThem) {
 
 class BadBlocks : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_TRUE(world_.ok()) << world_.error(); }
   void TearDown() override {
     world_.each([](int rank, whorlComm_t comm) -> std::string {
       AllToAllv exchange(Matrix{{1, 2}, {3, 4}}, rank, 0);

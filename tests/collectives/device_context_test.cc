@@ -51,9 +51,8 @@ class FreshContext {
 
 /// Makes communicators where no context is current, so that no kernels are loaded early.
 std::unique_ptr<ThreadWorld> cold_world(int nranks) {
-  std::unique_ptr<ThreadWorld> world;
-  std::thread([&] { world = std::make_unique<ThreadWorld>(nranks); }).join();
-  return world;
+  return std::async(std::launch::async, [&] { return std::make_unique<ThreadWorld>(nranks); })
+      .get();
 }
 
 /// Sums as one thread that acts for two ranks.

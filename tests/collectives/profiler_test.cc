@@ -99,7 +99,6 @@ class Profiler : public ::testing::Test {
 /// Makes communicators of two ranks, one call of each kind, and destroys them.
 void all_kinds() {
   ThreadWorld world(2);
-  ASSERT_TRUE(world.ok()) << world.error();
   world.each([&](int rank, whorlComm_t comm) {
     std::vector<float> in(64, 1), out(128);
     const std::size_t counts[] = {3, 5}, offsets[] = {0, 3};
@@ -159,7 +158,6 @@ TEST_F(Profiler, ChoosesKindsAtAnyTime) {
   first_mask = 0;
   {
     ThreadWorld world(2);
-    ASSERT_TRUE(world.ok()) << world.error();
     const auto barrier = [&] {
       world.each([](int, whorlComm_t comm) { return failure(whorlBarrier(comm, nullptr), comm); });
     };
@@ -188,8 +186,7 @@ TEST_F(Profiler, GetsNoMoreEventsAfterAnError) {
 TEST_F(Profiler, ThatCannotBeLoadedIsAnError) {
   const auto error_with = [](const char* plugin) {
     const ScopedEnv env({{"WHORL_PROFILER_PLUGIN", plugin}});
-    const ThreadWorld world(2);
-    return world.error();
+    return creation_error(2);
   };
   EXPECT_THAT(
       error_with("/nowhere/plugin.so"),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,15 +13,13 @@
 
 namespace whorl::test {
 
-/// Communicators of n ranks in this process.
+/// Communicators of n ranks in this process. The constructor throws if the communicators cannot be
+/// made, which fails the test.
 class ThreadWorld {
  public:
   explicit ThreadWorld(int nranks) : comms_(static_cast<std::size_t>(nranks)) {
     const whorlResult_t result = whorlCommInitAll(comms_.data(), nranks, nullptr);
-    if (result != whorlSuccess) {
-      error_ = whorlGetLastError(nullptr);
-      comms_.clear();
-    }
+    if (result != whorlSuccess) throw std::runtime_error(whorlGetLastError(nullptr));
   }
   ~ThreadWorld() {
     for (whorlComm_t comm : comms_) EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
@@ -28,8 +27,6 @@ class ThreadWorld {
   ThreadWorld(const ThreadWorld&) = delete;
   ThreadWorld& operator=(const ThreadWorld&) = delete;
 
-  bool ok() const { return error_.empty(); }
-  const std::string& error() const { return error_; }
   int size() const { return static_cast<int>(comms_.size()); }
   whorlComm_t comm(int rank) const { return comms_[static_cast<std::size_t>(rank)]; }
 
@@ -48,8 +45,17 @@ class ThreadWorld {
 
  private:
   std::vector<whorlComm_t> comms_;
-  std::string error_;
 };
+
+/// Returns the error of the creation of n ranks; "": they can be made.
+inline std::string creation_error(int nranks) {
+  try {
+    const ThreadWorld world(nranks);
+    return {};
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
 
 /// Returns "" for success, else code and sentence.
 inline std::string failure(whorlResult_t result, whorlComm_t comm = nullptr) {

@@ -24,8 +24,6 @@ using Counts = std::array<std::size_t, 3>;
 
 class CheckBlocksTest : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_TRUE(world_.ok()); }
-
   /// Returns a correct call; its root, if there is one, is this rank. Blocks lie side by side.
   RawBlocksCall right(Collective collective) {
     RawBlocksCall raw{.call = {.function = "whorlCallv",

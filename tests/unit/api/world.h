@@ -8,7 +8,6 @@ namespace whorl::test {
 /// Communicators of three ranks, seen from rank 1.
 class World {
  public:
-  bool ok() const { return ranks_.ok(); }
   Communicator& communicator() { return *ranks_.comm(1)->communicator; }
 
  private:

@@ -67,9 +67,6 @@ class FailingStream final : public Stream {
 /// Three communicators of the same ranks.
 class SubmitTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    for (const ThreadWorld& world : worlds_) ASSERT_TRUE(world.ok()) << world.error();
-  }
   Communicator& communicator(std::size_t world, int rank) {
     return *worlds_[world].comm(rank)->communicator;
   }
