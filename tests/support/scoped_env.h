@@ -15,26 +15,24 @@ class ScopedEnv {
     for (const auto& [name, value] : values) {
       const char* const old = std::getenv(name);
       saved_.emplace_back(name, old != nullptr ? old : "");
-      if (value.empty()) {
-        unsetenv(name);
-      } else {
-        setenv(name, value.c_str(), 1);
-      }
+      set(name, value);
     }
   }
   ~ScopedEnv() {
-    for (const auto& [name, value] : saved_) {
-      if (value.empty()) {
-        unsetenv(name.c_str());
-      } else {
-        setenv(name.c_str(), value.c_str(), 1);
-      }
-    }
+    for (const auto& [name, value] : saved_) set(name.c_str(), value);
   }
   ScopedEnv(const ScopedEnv&) = delete;
   ScopedEnv& operator=(const ScopedEnv&) = delete;
 
  private:
+  static void set(const char* name, const std::string& value) {
+    if (value.empty()) {
+      unsetenv(name);
+    } else {
+      setenv(name, value.c_str(), 1);
+    }
+  }
+
   std::vector<std::pair<std::string, std::string>> saved_;
 };
 

@@ -60,8 +60,7 @@ inline std::string creation_error(int nranks) {
 /// Returns "" for success, else code and sentence.
 inline std::string failure(whorlResult_t result, whorlComm_t comm = nullptr) {
   if (result == whorlSuccess) return {};
-  std::string text = std::string(whorlGetErrorString(result)) + ": " + whorlGetLastError(comm);
-  return text.empty() ? "?" : text;
+  return std::string(whorlGetErrorString(result)) + ": " + whorlGetLastError(comm);
 }
 
 } // namespace whorl::test
