@@ -26,6 +26,15 @@ class RankError(AssertionError):
     """What ranks raised."""
 
 
+def let_others_leave(rank: int, size: int, dying: int = 1) -> None:
+    """Returns on the rank that is to die once all others have left the operations so far, which a death would fail."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == dying:
+        store.wait([f"{other} has left" for other in range(size) if other != dying])
+    else:
+        store.set(f"{rank} has left", "")
+
+
 def _main(
     rank: int, size: int, port: int, seconds: float, backend: str, eager: bool, function: Callable,
     args: tuple, pipe: Connection

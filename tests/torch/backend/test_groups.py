@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import whorl_torch
-from ranks import DIED, outcomes, run
+from ranks import DIED, let_others_leave, outcomes, run
 
 
 def many(rank: int, size: int) -> None:
@@ -157,7 +157,7 @@ def test_mismatch_names_the_ranks() -> None:
 def killed(rank: int, size: int) -> tuple[float, str]:
     tensor = torch.ones(1_000_000)
     dist.all_reduce(tensor)
-    dist.barrier()
+    let_others_leave(rank, size)
     if rank == 1:
         work = dist.all_reduce(tensor, async_op=True)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -184,11 +184,9 @@ def test_killed_rank_raises_in_the_others() -> None:
 def new_group_with_the_dead(rank: int, size: int) -> float:
     """The ranks that live make groups with the one that is dead, and then one without it."""
     dist.barrier()
-    store = dist.distributed_c10d._get_default_store()
-    if rank == 1:  # a rank that has not seen the barrier's end would fail there
-        store.wait(["0 has left the barrier", "2 has left the barrier"])
+    let_others_leave(rank, size)
+    if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    store.set(f"{rank} has left the barrier", "")
     start = time.monotonic()
     if rank == 0:
         time.sleep(1)  # so the other gives up first, and this rank hears of that before it gives up itself

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ranks import DIED, outcomes, run
+from ranks import DIED, let_others_leave, outcomes, run
 
 LARGE = 2_000_000  # elements: does not fit into any buffer between two ranks
 
@@ -294,6 +294,7 @@ def dies_before_it_talks(rank: int, size: int, met: bool) -> float:
     """Ranks 0 and 1 have exchanged no message yet; rank 2 is slow, but there."""
     if met:
         dist.barrier()
+        let_others_leave(rank, size)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     start = time.monotonic()

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ranks import DIED, outcomes, run
+from ranks import DIED, let_others_leave, outcomes, run
 from whorl_torch import Options
 
 shrink_group = getattr(dist.distributed_c10d, "shrink_group", None)
@@ -35,6 +35,7 @@ def expect_to_work(rank: int, size: int) -> None:
 def after_a_death(rank: int, size: int, waits: bool) -> None:
     tensor = torch.ones(1000)
     dist.all_reduce(tensor)
+    let_others_leave(rank, size)
     if rank == 1:
         time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGKILL)
