@@ -22,8 +22,8 @@ class Cable {
         shell("ip -n " + name(0) + " link add cable0 type veth peer name cable1 netns " + name(1));
     for (int side = 0; side < 2 && ready_; ++side) {
       const std::string cable = "cable" + std::to_string(side);
-      ready_ = shell("ip -n " + name(side) + " addr add 10.77.0." + std::to_string(side + 1) +
-                     "/24 dev " + cable) &&
+      ready_ = shell("ip -n " + name(side) + " link set " + cable + " address " + hardware(side)) &&
+               shell("ip -n " + name(side) + " addr add " + address(side) + "/24 dev " + cable) &&
                shell("ip -n " + name(side) + " link set " + cable + " up") &&
                shell("ip -n " + name(side) + " link set lo up");
     }
@@ -43,8 +43,22 @@ class Cable {
   }
   bool cut() { return shell("ip -n " + name(0) + " link set cable0 down"); }
   bool mend() { return shell("ip -n " + name(0) + " link set cable0 up"); }
+  /// Loses everything that the sides send, while the cable stays connected: each side sends to a
+  /// hardware address that the other does not have.
+  bool lose() { return direct(0, hardware(2)) && direct(1, hardware(2)); }
+  /// Lets packets arrive again. Both sides know the other's hardware address from then on, even if
+  /// they have not asked for it.
+  bool pass() { return direct(0, hardware(1)) && direct(1, hardware(0)); }
 
  private:
+  static std::string address(int side) { return "10.77.0." + std::to_string(side + 1); }
+  static std::string hardware(int side) { return "02:00:0a:4d:00:0" + std::to_string(side + 1); }
+  /// Lets a side send what is for the other one to a hardware address.
+  static bool direct(int side, const std::string& hardware) {
+    return shell("ip -n " + name(side) + " neigh replace " + address(1 - side) + " lladdr " +
+                 hardware + " nud permanent dev cable" + std::to_string(side));
+  }
+
   bool ready_ = false;
 };
 
