@@ -17,8 +17,6 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 using Clock = std::chrono::steady_clock;
 
 /// Longest time of an end within 100 ms on a busy machine. The deadline of operations is 30 s.

@@ -18,8 +18,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 
 constexpr std::size_t kCount = 60'000;
 

@@ -17,7 +17,6 @@ namespace whorl::test {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::RankContext;
 using DeviceGraphs = DevicePeers;
 
 TEST_F(DeviceGraphs, TakeTheirPlaceAmongOtherOperations) {
@@ -126,7 +125,7 @@ TEST_F(DeviceGraphs, MayBeCapturedWhileAnotherOneIs) {
 }
 
 TEST_F(DeviceGraphs, AreOverWhenTheCommunicatorIsDestroyed) {
-  const auto outcomes = run_ranks(2, testing::Mode::kProcesses, [](RankContext& context) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
     const DeviceContext device(context.rank);
     whorlComm_t comm = join(context, {{"FAKE_CUDA_IMPLICIT", "0"}}); // else freeing memory waits
     ASSERT_NE(comm, nullptr);

@@ -26,8 +26,6 @@ namespace {
 
 using Kind = CollectiveCase::Kind;
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 
 /// Runs a case with its buffers in mapped memory, from `offset` on. Returns "", or the error.
 std::string run_in(MappedMemory& memory, std::size_t offset, const CollectiveCase& c,

@@ -15,9 +15,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::Mode;
-using testing::RankContext;
-
 /// Processes that share a device whose driver runs their kernels together.
 class DeviceMps : public DevicePeers {
  protected:

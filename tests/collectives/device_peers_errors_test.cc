@@ -13,8 +13,6 @@ namespace whorl::test {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 using DevicePeersErrors = DevicePeers;
 
 TEST_F(DevicePeersErrors, AnUnknownWayIsRefused) {

@@ -20,9 +20,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::Mode;
-using testing::RankContext;
-
 class DevicePeersOf : public DevicePeers, public ::testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, DevicePeersOf, ::testing::Values(2, 3, 4));
 

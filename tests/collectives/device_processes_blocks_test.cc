@@ -14,8 +14,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::RankContext;
-
 /// Runs `body` in n processes.
 template <class Body>
 void run_processes(int n, Body&& body) {

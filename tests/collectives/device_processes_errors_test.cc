@@ -12,8 +12,6 @@ namespace whorl::test {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 
 TEST(DeviceProcessesErrors, AnAbsentRankIsNamed) {
   const auto body = [](RankContext& context, whorlComm_t comm) {
@@ -38,7 +36,7 @@ TEST(DeviceProcessesErrors, AnAbsentRankIsNamed) {
 }
 
 void expect_leaver_named(bool captured) {
-  const auto outcomes = run_ranks(2, testing::Mode::kProcesses, [captured](RankContext& context) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [captured](RankContext& context) {
     const DeviceContext device;
     whorlComm_t comm = join(context, {{"WHORL_TIMEOUT_MS", "2000"}});
     ASSERT_NE(comm, nullptr);

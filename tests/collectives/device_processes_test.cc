@@ -18,8 +18,6 @@ namespace whorl::test {
 namespace {
 
 using Kind = CollectiveCase::Kind;
-using testing::Mode;
-using testing::RankContext;
 
 void check_case(const CollectiveCase& c, const RankContext& context, whorlComm_t comm,
                 CUstream stream) {

@@ -16,8 +16,6 @@ namespace whorl::test {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 
 constexpr std::size_t kCount = 60'000; // a share for each of three ranks
 

@@ -17,8 +17,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::Mode;
-using testing::RankContext;
 using Values = std::vector<std::uint32_t>;
 
 /// Returns rank `rank`'s input before replay `round`.

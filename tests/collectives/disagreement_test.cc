@@ -14,9 +14,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::Mode;
-using testing::RankContext;
-
 constexpr std::size_t kMany = 4 << 20; ///< elements that do not fit into the slots
 
 /// Returns zeros for each side of any collective of one rank. Pages that no call touches cost

@@ -14,9 +14,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::Mode;
-using testing::RankContext;
-
 /// Far below the timeout of 30 s, and far above the promise for an idle machine.
 constexpr std::chrono::seconds kSoon{5};
 

@@ -20,8 +20,6 @@ namespace whorl::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using testing::Mode;
-using testing::RankContext;
 
 constexpr int kRanks = 2;
 /// Deadline of ranks. Where a connection is lost before the other rank knows whose it was, or is

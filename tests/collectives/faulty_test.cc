@@ -19,10 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
-using testing::Mode;
 using ::testing::Not;
-using testing::RankContext;
-using testing::RankOutcome;
 
 constexpr int kRanks = 3;
 constexpr int kFaulty = 1; ///< the rank that has the fault

@@ -16,9 +16,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::Mode;
-using testing::RankContext;
-
 constexpr int kRanks = 3;
 
 /// Resources of this process that communicators take.

@@ -21,7 +21,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::RankContext;
 
 enum class Sockets { kAll, kControl };
 

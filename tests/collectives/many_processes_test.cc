@@ -11,13 +11,13 @@ namespace whorl::test {
 namespace {
 
 // Time for so many processes on a few cores, also under sanitizers.
-constexpr testing::RunOptions kPatient{.timeout_ns = 120'000'000'000};
+constexpr RunOptions kPatient{.timeout_ns = 120'000'000'000};
 
 TEST(ManyProcesses, ADeathIsKnownToAllThoughFewWatch) {
   const int nranks = 140, victim = 77; // so many that not every process watches every other
-  const auto outcomes = testing::run_ranks(
-      nranks, testing::Mode::kProcesses,
-      [&](testing::RankContext& context) {
+  const auto outcomes = run_ranks(
+      nranks, Mode::kProcesses,
+      [&](RankContext& context) {
         whorlComm_t comm = join(context, {});
         ASSERT_NE(comm, nullptr);
         ASSERT_EQ(failure(whorlBarrier(comm, nullptr), comm), "");
@@ -39,14 +39,14 @@ TEST(ManyProcesses, ADeathIsKnownToAllThoughFewWatch) {
       },
       kPatient);
   for (int rank = 0; rank < nranks; ++rank) {
-    const testing::RankOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+    const RankOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
     EXPECT_EQ(outcome.killed, rank == victim) << rank;
     EXPECT_EQ(outcome.failures, "") << rank;
   }
 }
 
 TEST(ManyProcessesFull, Processes512) {
-  const auto body = [](const testing::RankContext& context, whorlComm_t comm) {
+  const auto body = [](const RankContext& context, whorlComm_t comm) {
     EXPECT_EQ(all_operations(context.rank, context.nranks, comm), "");
   };
   EXPECT_EQ(run_joined(512, Environment{}, body, kPatient), "");

@@ -249,20 +249,19 @@ TEST(Memory, AScaledInputTakesNoMemory) {
 }
 
 TEST(Memory, RanksAgreeOnTheSmallestBudget) {
-  const auto outcomes =
-      testing::run_ranks(3, testing::Mode::kThreads, [](testing::RankContext& context) {
-        const whorlUniqueId id = shared_id(context);
-        whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
-        if (context.rank > 0) config.memoryBudget = 300000U * static_cast<unsigned>(context.rank);
-        whorlComm_t comm = nullptr;
-        ASSERT_EQ(failure(whorlCommInitRankConfig(&comm, 3, id, context.rank, &config)), "");
-        EXPECT_EQ(stat(comm, whorlStatHostMemBudget), 300000U);
-        EXPECT_EQ(exercise(comm, 30000), "");
-        context.barrier();
-        EXPECT_EQ(exercise(comm, 3), "");
-        EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
-      });
-  EXPECT_EQ(testing::failures_of(outcomes), "");
+  const auto outcomes = run_ranks(3, Mode::kThreads, [](RankContext& context) {
+    const whorlUniqueId id = shared_id(context);
+    whorlConfig_t config = WHORL_CONFIG_INITIALIZER;
+    if (context.rank > 0) config.memoryBudget = 300000U * static_cast<unsigned>(context.rank);
+    whorlComm_t comm = nullptr;
+    ASSERT_EQ(failure(whorlCommInitRankConfig(&comm, 3, id, context.rank, &config)), "");
+    EXPECT_EQ(stat(comm, whorlStatHostMemBudget), 300000U);
+    EXPECT_EQ(exercise(comm, 30000), "");
+    context.barrier();
+    EXPECT_EQ(exercise(comm, 3), "");
+    EXPECT_EQ(whorlCommDestroy(comm), whorlSuccess);
+  });
+  EXPECT_EQ(failures_of(outcomes), "");
 }
 
 } // namespace

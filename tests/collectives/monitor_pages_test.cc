@@ -19,8 +19,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 
 /// Reads the pages of a process.
 std::vector<monitor::Snapshot> pages_of(::pid_t pid) {

@@ -13,9 +13,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::Mode;
-using testing::RankContext;
-
 whorlResult_t sum(const int* in, int* out, std::size_t count, whorlComm_t comm) {
   return whorlAllReduce(in, out, count, whorlInt32, whorlSum, comm, nullptr);
 }

@@ -27,8 +27,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 
 /// Sends 30'000·r + j elements from rank r to rank j: by all-to-all-v, and to receives from any
 /// rank.

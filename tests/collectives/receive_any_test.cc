@@ -14,9 +14,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::Mode;
-using testing::RankContext;
-
 /// Transports for threads of one process; processes_test.cc tests the others.
 class ReceiveAny : public ::testing::TestWithParam<const char*> {
  protected:

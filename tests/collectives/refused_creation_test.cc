@@ -26,8 +26,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 using Clock = std::chrono::steady_clock;
 
 /// Far below the timeout of 30 s, and far above the promise for an idle machine.

@@ -23,10 +23,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::failures_of;
-using testing::Mode;
-using testing::run_ranks;
-
 /// Scope with busy processes, twice as many as there are cores.
 class Load {
  public:
@@ -97,8 +93,8 @@ struct Choices {
 /// Runs `body` in fresh processes that form a communicator. Their cores depend on the number of the
 /// run, their clocks on `clock_seed`; 0: the real time.
 void run_fresh(int ranks, int run, unsigned clock_seed, const Environment& environment,
-               const std::function<void(testing::RankContext&, whorlComm_t)>& body, int hosts = 1) {
-  const auto rank = [&](testing::RankContext& context) {
+               const std::function<void(RankContext&, whorlComm_t)>& body, int hosts = 1) {
+  const auto rank = [&](RankContext& context) {
     place(context.rank, run);
     static StrangeClock clock(clock_seed); // of a fresh process, whose root may use it to the end
     const ScopedSystem scope(&clock);
@@ -116,7 +112,7 @@ void run_fresh(int ranks, int run, unsigned clock_seed, const Environment& envir
 
 Choices choices_of_a_run(int ranks, int hosts, int run, const Environment& environment) {
   SharedArray<Choices> found(1);
-  const auto look = [&](testing::RankContext& context, whorlComm_t comm) {
+  const auto look = [&](RankContext& context, whorlComm_t comm) {
     const Communicator& communicator = *comm->communicator;
     const std::uint64_t mine = communicator.digest();
     for (const auto& other : context.allgather(std::as_bytes(std::span(&mine, 1)))) {
@@ -228,7 +224,7 @@ std::uint64_t sum(const std::vector<float>& in, whorlComm_t comm) {
 /// instead take minutes beside other work.
 Bits sums_of_a_run(int run, const Environment& environment) {
   SharedArray<Bits> bits(1);
-  run_fresh(kRanks, run, 0, environment, [&](testing::RankContext& context, whorlComm_t comm) {
+  run_fresh(kRanks, run, 0, environment, [&](RankContext& context, whorlComm_t comm) {
     for (std::size_t size = 0; size < std::size(kCounts); ++size) {
       bits[0].of[context.rank][size] = sum(numbers(context.rank, kCounts[size]), comm);
     }

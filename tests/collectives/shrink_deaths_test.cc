@@ -17,8 +17,6 @@ namespace whorl::test {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRanks = 4;

@@ -19,8 +19,6 @@ namespace whorl::test {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 
 /// Far below the timeout of 30 s.
 constexpr std::chrono::seconds kSoon{8};
@@ -124,7 +122,7 @@ void without_pidfds(const std::set<int>& dead,
     EXPECT_EQ(whorlCommAbort(comm), whorlSuccess);
   });
   for (int rank = 0; rank < 4; ++rank) {
-    const testing::RankOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+    const RankOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
     EXPECT_EQ(outcome.killed, dead.contains(rank)) << rank;
     EXPECT_TRUE(outcome.killed || outcome.failures.empty()) << rank << ": " << outcome.failures;
   }

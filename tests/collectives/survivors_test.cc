@@ -20,9 +20,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::Mode;
-using testing::RankContext;
-
 /// Kills rank 1 of three; the others repeat `call`, and soon get an error that names rank 1. The
 /// first call may still succeed, because the dead rank has done its part.
 void expect_survivors_to_name_the_dead(

@@ -19,8 +19,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 
 /// Tests over the transports of UCX that the parameter names, as UCX_TLS does.
 class OverUcx : public ::testing::TestWithParam<const char*> {

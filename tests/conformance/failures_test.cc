@@ -8,7 +8,7 @@
 
 #include "tests/conformance/rig.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 using ::testing::AllOf;
@@ -243,4 +243,4 @@ INSTANTIATE_TEST_SUITE_P(TransportsFull, Failures, ::testing::ValuesIn(more_tran
                          name_of_kind);
 
 } // namespace
-} // namespace whorl::testing
+} // namespace whorl::test

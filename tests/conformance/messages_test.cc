@@ -7,7 +7,7 @@
 #include "memory/heap.h"
 #include "tests/conformance/rig.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 class Messages : public TransportTest {
@@ -368,4 +368,4 @@ INSTANTIATE_TEST_SUITE_P(TransportsFull, Messages, ::testing::ValuesIn(more_tran
                          name_of_kind);
 
 } // namespace
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -5,7 +5,7 @@
 
 #include "transports/inproc/transport.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// An endpoint with what every endpoint must have, and nothing else: the skeleton of a new one.
 /// Messages go through the FIFO of another endpoint, of which only these four calls are used.
@@ -75,4 +75,4 @@ class MinimalTransport final : public Transport {
   std::vector<std::unique_ptr<MinimalEndpoint>> endpoints_; ///< [rank][channel]
 };
 
-} // namespace whorl::testing
+} // namespace whorl::test

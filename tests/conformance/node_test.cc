@@ -9,7 +9,7 @@
 #include "tests/conformance/rig.h"
 #include "transports/shm/transport.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 class OneNode : public ::testing::TestWithParam<Mode> {};
@@ -84,4 +84,4 @@ INSTANTIATE_TEST_SUITE_P(Modes, OneNode, ::testing::Values(Mode::kThreads, Mode:
                          });
 
 } // namespace
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 
-namespace whorl::testing {
+namespace whorl::test {
 
 Rig::Rig(RankContext& context, const TransportKind& kind, std::uint64_t job,
          const RigOptions& options)
@@ -134,4 +134,4 @@ bool matches(const Message& message, std::size_t bytes, std::uint64_t seed) {
          (bytes == 0 || std::memcmp(message.data, expected.data(), bytes) == 0);
 }
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -14,7 +14,7 @@
 #include "tests/support/run_ranks.h"
 #include "transports/transport.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// Transport under test, and how its ranks run.
 struct TransportKind {
@@ -103,4 +103,4 @@ std::vector<std::byte> pattern(std::size_t size, std::uint64_t seed);
 /// Returns whether the message holds pattern(bytes, seed).
 bool matches(const Message& message, std::size_t bytes, std::uint64_t seed);
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -17,7 +17,7 @@
 #include "transports/verbs/transport.h"
 #endif
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 /// Returns UCX over its transports `tls`, as its variable UCX_TLS has them.
@@ -146,4 +146,4 @@ const std::vector<TransportKind>& more_transport_kinds() {
   return *kinds;
 }
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -24,8 +24,6 @@ namespace whorl::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using testing::Mode;
-using testing::RankContext;
 
 /// Deadline of operations where a rank is stopped: long enough for ranks that share two cores with
 /// others to make progress in.

@@ -16,8 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Field = MismatchCase::Field;
-using testing::Mode;
-using testing::RankContext;
 
 /// Deadline of operations: what is found before is found long before, also on a busy machine.
 constexpr const char* kTimeoutMs = "1500";

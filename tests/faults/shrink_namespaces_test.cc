@@ -11,10 +11,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::Cable;
-using testing::Mode;
-using testing::RankContext;
-
 /// Ranks 0 to 2 are on one host, 3 and 4 on the other. The ranks that remain meet at rank 1 of the
 /// first host, then, when nobody is left there, at rank 3 of the other one.
 TEST(ShrinkNamespaces, GoOnAfterDeaths) {

@@ -23,7 +23,7 @@
 namespace whorl {
 namespace {
 
-using testing::Cable;
+using test::Cable;
 
 bool write_all(int fd, const void* data, std::size_t size) {
   return ::send(fd, data, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size);

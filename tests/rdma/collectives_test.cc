@@ -22,9 +22,6 @@
 namespace whorl::test {
 namespace {
 
-using testing::Mode;
-using testing::RankContext;
-
 /// Counts the packets that have left a device.
 std::uint64_t packets_sent(const std::string& device) {
   std::uint64_t count = 0;
@@ -97,7 +94,7 @@ Environment over_ucx(int rank) {
 /// Lets all ranks add up vectors, kills rank 1 of three, and expects that the others name it.
 void expect_a_killed_rank_is_named(const std::function<Environment(int rank)>& environment) {
   const int victim = 1;
-  const auto outcomes = testing::run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
+  const auto outcomes = run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
     whorlComm_t comm = join(context, environment(context.rank));
     ASSERT_NE(comm, nullptr);
     ASSERT_EQ(failure(sum(comm), comm), "");
@@ -233,7 +230,7 @@ TEST(Verbs, LostPacketsAreSentAgain) {
 }
 
 TEST(Verbs, ALostLinkIsAnErrorBeforeTheDeadline) {
-  const auto outcomes = testing::run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
     whorlComm_t comm = join(context, over_verbs(context.rank));
     ASSERT_NE(comm, nullptr);
     ASSERT_EQ(failure(sum(comm), comm), "");
@@ -290,7 +287,7 @@ class VerbsLostLink : public ::testing::TestWithParam<std::size_t> {};
 TEST_P(VerbsLostLink, IsReplacedByTheNext) {
   const SecondPair second;
   const std::uint64_t before = packets_sent("rxe2");
-  const auto outcomes = testing::run_ranks(2, Mode::kProcesses, [](RankContext& context) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [](RankContext& context) {
     const char* const devices = context.rank == 0 ? "=rxe0,rxe2" : "=rxe1,rxe3";
     whorlComm_t comm = join(context, {{"WHORL_TRANSPORTS", "verbs"},
                                       {"WHORL_IB_HCA", devices},
@@ -348,7 +345,7 @@ TEST(Verbs, TooLittleLockedMemoryIsSaid) {
   for (const char* const device : {"/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1"}) {
     ASSERT_EQ(::chmod(device, 0666), 0);
   }
-  const auto outcomes = testing::run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
+  const auto outcomes = run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
     const rlimit small{8 << 20, 8 << 20};
     ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &small), 0);
     ASSERT_EQ(::setuid(65534), 0);

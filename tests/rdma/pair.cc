@@ -17,7 +17,7 @@
 #include "tests/conformance/rig.h"
 #include "transports/verbs/verbs.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -89,10 +89,10 @@ void run_rank(RankContext& context, const TransportKind& kind, const Plan& plan)
 }
 
 } // namespace
-} // namespace whorl::testing
+} // namespace whorl::test
 
 int main(int argc, char** argv) {
-  using namespace whorl::testing;
+  using namespace whorl::test;
   if (argc != 4) {
     std::fputs("usage: rdma_pair latency|bandwidth BYTES MESSAGES\n", stderr);
     return 2;

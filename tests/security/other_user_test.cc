@@ -12,8 +12,6 @@ namespace whorl::test {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::Mode;
-using testing::RankContext;
 
 constexpr uid_t kNobody = 65534;
 

@@ -57,9 +57,8 @@ class Secrets : public ::testing::Test {
   }
 
   static void in_a_process(const std::function<void()>& body) {
-    const auto outcomes =
-        testing::run_ranks(1, testing::Mode::kProcesses, [&](testing::RankContext&) { body(); });
-    EXPECT_EQ(testing::failures_of(outcomes), "");
+    const auto outcomes = run_ranks(1, Mode::kProcesses, [&](RankContext&) { body(); });
+    EXPECT_EQ(failures_of(outcomes), "");
   }
 
   std::string folder_;

@@ -5,7 +5,7 @@
 #include <memory>
 #include <new>
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// Zeroed memory, 128-byte aligned.
 class AlignedMemory {
@@ -23,4 +23,4 @@ class AlignedMemory {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace whorl::testing {
+namespace whorl::test {
 
 inline bool shell(const std::string& command) {
   return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
@@ -62,4 +62,4 @@ class Cable {
   bool ready_ = false;
 };
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -9,7 +9,7 @@
 #include "gpu/program.h"
 #include "gpu/work.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// Runs a grid of a kernel of combine.cu.
 void run_combine(const std::string& kernel, const gpu::Work& work, const gpu::Grid& grid);
@@ -18,4 +18,4 @@ void run_combine(const std::string& kernel, const gpu::Work& work, const gpu::Gr
 void run_interpreter(const std::string& kernel, const gpu::Launch& launch, unsigned threads,
                      int absent);
 
-} // namespace whorl::testing
+} // namespace whorl::test

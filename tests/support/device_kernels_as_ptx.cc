@@ -18,7 +18,7 @@
 #include "tests/support/device_kernels.h"
 #include "tests/support/ptx/launch.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 /// Memory of the host, which these kernels use.
@@ -113,4 +113,4 @@ void run_interpreter(const std::string& kernel, const gpu::Launch& launch, unsig
       launch);
 }
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -5,7 +5,7 @@
 #include "tests/support/host_interpreters.h"
 #include "tests/support/host_kernels.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 void run_combine(const std::string& kernel, const gpu::Work& work, const gpu::Grid& grid) {
   host_kernels().at(kernel)(work, grid);
@@ -24,4 +24,4 @@ void run_interpreter(const std::string& kernel, const gpu::Launch& launch, unsig
   for (std::thread& block : blocks) block.join();
 }
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -6,9 +6,9 @@
 
 namespace whorl::test {
 
-std::vector<testing::RankOutcome> outcomes_of(int n, const Environment& environment,
-                                              const DeviceProcess& body, int devices) {
-  return run_ranks(n, testing::Mode::kProcesses, [&](testing::RankContext& context) {
+std::vector<RankOutcome> outcomes_of(int n, const Environment& environment,
+                                     const DeviceProcess& body, int devices) {
+  return run_ranks(n, Mode::kProcesses, [&](RankContext& context) {
     const DeviceContext device(context.rank % devices);
     whorlComm_t comm = join(context, environment);
     ASSERT_NE(comm, nullptr);
@@ -23,7 +23,7 @@ std::string run_world(int n, const DeviceProcess& body, const Environment& envir
 }
 
 std::string run_pairs(const PairOfRanks& body) {
-  return failures_of(run_ranks(2, testing::Mode::kProcesses, [&](testing::RankContext& context) {
+  return failures_of(run_ranks(2, Mode::kProcesses, [&](RankContext& context) {
     const DeviceContext device;
     const whorlUniqueId id = shared_id(context);
     std::array<whorlComm_t, 2> comms{};

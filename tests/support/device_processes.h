@@ -15,18 +15,18 @@
 
 namespace whorl::test {
 
-using DeviceProcess = std::function<void(testing::RankContext&, whorlComm_t)>;
+using DeviceProcess = std::function<void(RankContext&, whorlComm_t)>;
 
 /// Runs `body` in n processes that form one communicator; rank r has the context of device r modulo
 /// `devices`.
-std::vector<testing::RankOutcome> outcomes_of(int n, const Environment& environment,
-                                              const DeviceProcess& body, int devices = 1);
+std::vector<RankOutcome> outcomes_of(int n, const Environment& environment,
+                                     const DeviceProcess& body, int devices = 1);
 /// Returns the failures of all ranks; "" if there is none.
 std::string run_world(int n, const DeviceProcess& body, const Environment& environment = {},
                       int devices = 1);
 
 /// Body of run_pairs(), with the context of a process, its two ranks and a stream for each.
-using PairOfRanks = std::function<void(testing::RankContext&, std::array<whorlComm_t, 2>&,
+using PairOfRanks = std::function<void(RankContext&, std::array<whorlComm_t, 2>&,
                                        const std::array<DeviceQueue, 2>&)>;
 
 /// Runs `body` in two processes that form one communicator of four ranks; each acts for two, on one

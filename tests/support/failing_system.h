@@ -7,7 +7,7 @@
 
 #include "base/system.h"
 
-namespace whorl {
+namespace whorl::test {
 
 /// System in which chosen calls fail: all of one name, or the one with one number among those that
 /// may fail with one errno.
@@ -162,4 +162,4 @@ class FailingSystem final : public System {
   std::atomic<bool> failed_by_name_{false};
 };
 
-} // namespace whorl
+} // namespace whorl::test

@@ -12,7 +12,7 @@
 #include "gpu/interpret.h"
 #include "kernels/reductions.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 using Table = std::map<std::string, HostInterpreter, std::less<>>;
@@ -184,4 +184,4 @@ const Table& host_interpreters() {
   return table;
 }
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -5,7 +5,7 @@
 
 #include "gpu/program.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// Function that runs a block of a kernel of interpret.cu or exchange.cu on the host with `threads`
 /// threads, the caller among them. All blocks of an operation, of all its launches, must run at the
@@ -16,4 +16,4 @@ using HostInterpreter = void (*)(const gpu::Launch& launch, unsigned x, unsigned
 /// Returns all these kernels by their names.
 const std::map<std::string, HostInterpreter, std::less<>>& host_interpreters();
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -6,7 +6,7 @@
 #include "gpu/combine.h"
 #include "kernels/reductions.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 using Table = std::map<std::string, HostKernel, std::less<>>;
@@ -62,4 +62,4 @@ const Table& host_kernels() {
   return table;
 }
 
-} // namespace whorl::testing
+} // namespace whorl::test

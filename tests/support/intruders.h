@@ -17,7 +17,7 @@
 #include "net/address.h"
 
 /// Processes that do not belong to a job and disturb it.
-namespace whorl {
+namespace whorl::test {
 
 /// Forked process that runs `body` on command, and whose result is read as text.
 class Other {
@@ -108,4 +108,4 @@ inline void with_idle_connections(const SocketAddress& address,
   meanwhile();
 }
 
-} // namespace whorl
+} // namespace whorl::test

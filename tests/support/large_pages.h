@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "base/system.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// System with pages of 64 KiB, as some kernels of AArch64 and POWER have: mappings begin and end
 /// at multiples of them.
@@ -40,4 +40,4 @@ class LargePages final : public System {
   }
 };
 
-} // namespace whorl::testing
+} // namespace whorl::test

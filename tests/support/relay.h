@@ -17,7 +17,7 @@
 
 #include "net/listener.h"
 
-namespace whorl {
+namespace whorl::test {
 
 /// Attacker on the path: a port of loopback whose connections lead on to another address. Records
 /// all bytes, and may change them.
@@ -125,4 +125,4 @@ class Relay {
   std::thread thread_;
 };
 
-} // namespace whorl
+} // namespace whorl::test

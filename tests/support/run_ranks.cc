@@ -18,7 +18,7 @@
 #include "base/wait.h"
 #include "tests/support/shared_array.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// Memory that all ranks of a run share, also across fork().
 struct RankContext::Board {
@@ -248,7 +248,7 @@ std::vector<RankOutcome> run_ranks(int nranks, Mode mode,
                                    const std::function<void(RankContext&)>& body,
                                    const RunOptions& options) {
   if (nranks < 1 || nranks > RankContext::Board::kMaxRanks) throw std::length_error("nranks");
-  test::SharedArray<RankContext::Board> board(1);
+  SharedArray<RankContext::Board> board(1);
   return mode == Mode::kThreads ? run_threads(board.data(), nranks, body, options)
                                 : run_processes(board.data(), nranks, body, options);
 }
@@ -270,4 +270,4 @@ std::string failures_of(const std::vector<RankOutcome>& outcomes) {
   return all;
 }
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace whorl::testing {
+namespace whorl::test {
 
 enum class Mode { kThreads, kProcesses };
 
@@ -70,4 +70,4 @@ std::string run_at_once(int count, const std::function<void(int)>& body);
 /// killed. For EXPECT_EQ(failures_of(run_ranks(...)), "").
 std::string failures_of(const std::vector<RankOutcome>& outcomes);
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -10,7 +10,7 @@
 #include <zstd.h>
 #endif
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 constexpr std::uint32_t kMagic = 0xba55ed50;
@@ -95,4 +95,4 @@ std::string ptx_of(const void* fatbin, unsigned architecture) {
   throw std::runtime_error("a fatbin has no PTX for this architecture");
 }
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// Code of a fatbin in one form.
 struct DeviceCode {
@@ -25,4 +25,4 @@ std::vector<DeviceCode> read_fatbin(const void* fatbin);
 /// Returns the first PTX of a fatbin for at most `architecture`; throws if there is none.
 std::string ptx_of(const void* fatbin, unsigned architecture = 80);
 
-} // namespace whorl::testing
+} // namespace whorl::test

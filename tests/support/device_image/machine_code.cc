@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 /// Instruction of 16 bytes.
@@ -160,4 +160,4 @@ std::map<std::string, KernelFacts> read_machine_code(const std::string& file) {
   return kernels;
 }
 
-} // namespace whorl::testing
+} // namespace whorl::test

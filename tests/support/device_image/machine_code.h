@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// Facts of one kernel's machine code.
 struct KernelFacts {
@@ -24,4 +24,4 @@ struct KernelFacts {
 /// Returns the kernels of an ELF file for devices by their names.
 std::map<std::string, KernelFacts> read_machine_code(const std::string& elf);
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -77,7 +77,7 @@ whorl::gpu::Launch reachable(const whorl::gpu::Launch& launch, int device) {
 }
 
 bool is_interpreter(CUfunction function) {
-  const auto& all = whorl::testing::host_interpreters();
+  const auto& all = whorl::test::host_interpreters();
   return std::any_of(all.begin(), all.end(), [&](const auto& entry) {
     return reinterpret_cast<CUfunction>(entry.second) == function;
   });
@@ -104,7 +104,7 @@ CUresult interpret(CUfunction function, std::array<unsigned, 3> grid, std::array
     for (unsigned x = 0; x < grid[0]; ++x) {
       for (unsigned y = 0; y < grid[1]; ++y) {
         blocks.emplace_back([&here, function, threads, x, y] {
-          reinterpret_cast<whorl::testing::HostInterpreter>(function)(here, x, y, threads);
+          reinterpret_cast<whorl::test::HostInterpreter>(function)(here, x, y, threads);
         });
       }
     }
@@ -137,12 +137,12 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
     fake_cuda::add_function(*function);
     return fake_cuda::add_ptx_kernel(*function, module, name) ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
   };
-  const auto& kernels = whorl::testing::host_kernels();
+  const auto& kernels = whorl::test::host_kernels();
   if (const auto found = kernels.find(std::string_view(name)); found != kernels.end()) {
     *function = reinterpret_cast<CUfunction>(found->second);
     return find_in_image();
   }
-  const auto& interpreters = whorl::testing::host_interpreters();
+  const auto& interpreters = whorl::test::host_interpreters();
   if (const auto found = interpreters.find(std::string_view(name)); found != interpreters.end()) {
     *function = reinterpret_cast<CUfunction>(found->second);
     return find_in_image();
@@ -187,7 +187,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
     for (std::byte*& destination : work.destinations) {
       destination = Memory::all().reach(destination);
     }
-    reinterpret_cast<whorl::testing::HostKernel>(function)(work, {x, y, threads});
+    reinterpret_cast<whorl::test::HostKernel>(function)(work, {x, y, threads});
   });
   return CUDA_SUCCESS;
 }

@@ -16,7 +16,7 @@
 namespace fake_cuda {
 namespace {
 
-namespace ptx = whorl::testing::ptx;
+namespace ptx = whorl::test::ptx;
 
 bool is_wanted() { return std::getenv("FAKE_CUDA_PTX") != nullptr; }
 
@@ -84,7 +84,7 @@ class Kernels {
   };
   const std::string& text_of(const void* image) {
     std::string& text = texts_[image];
-    if (text.empty()) text = whorl::testing::ptx_of(image);
+    if (text.empty()) text = whorl::test::ptx_of(image);
     return text;
   }
   std::mutex mutex_;

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 FakeFabric* fabric = nullptr;
@@ -479,4 +479,4 @@ ibv_gid_entry make_gid(std::uint32_t index, ibv_gid_type type, const std::string
   return entry;
 }
 
-} // namespace whorl::testing
+} // namespace whorl::test

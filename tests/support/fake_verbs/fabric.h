@@ -16,7 +16,7 @@
 
 #include "transports/verbs/api.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// RDMA devices in memory, behind a table of libibverbs' functions. A write is carried out when it
 /// is posted, unless it is held; tests make it fail. One fabric at a time; any thread.
@@ -150,4 +150,4 @@ class FakeFabric {
 /// Makes an entry of a GID table.
 ibv_gid_entry make_gid(std::uint32_t index, ibv_gid_type type, const std::string& address);
 
-} // namespace whorl::testing
+} // namespace whorl::test

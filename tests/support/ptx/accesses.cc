@@ -7,7 +7,7 @@
 #include "tests/support/ptx/instruction_set.h"
 #include "tests/support/ptx/launch.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 namespace {
 
 constexpr std::size_t kMaxBytes = Granule::kBytes; ///< size of the widest access
@@ -176,4 +176,4 @@ std::optional<MemoryInstruction> find_memory_instruction(std::string_view opcode
   return found;
 }
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

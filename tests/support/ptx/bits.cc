@@ -5,7 +5,7 @@
 #include "tests/support/ptx/instruction_set.h"
 #include "tests/support/ptx/operations.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 namespace {
 
 struct And {
@@ -159,4 +159,4 @@ void add_bits(Handlers& handlers) {
   handlers["cvta.param.u64"] = move;
 }
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

@@ -4,7 +4,7 @@
 #include "tests/support/ptx/instruction_set.h"
 #include "tests/support/ptx/launch.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 namespace {
 
 void branch(Thread& t, const Instruction& i) { t.next = i.target; }
@@ -67,4 +67,4 @@ Handler find_handler(const std::string& opcode) {
   return found == handlers.end() ? nullptr : found->second;
 }
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

@@ -10,7 +10,7 @@
 
 #include "tests/support/ptx/instruction_set.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 namespace {
 
 template <class To, class From>
@@ -96,4 +96,4 @@ void add_conversions(Handlers& handlers) {
   handlers["cvt.rn.f16x2.e5m2x2"] = widen_bytes<__NV_E5M2>;
 }
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

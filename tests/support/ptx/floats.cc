@@ -6,7 +6,7 @@
 #include "tests/support/ptx/instruction_set.h"
 #include "tests/support/ptx/operations.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 namespace {
 
 template <class T>
@@ -110,4 +110,4 @@ void add_floats(Handlers& handlers) {
   add_type<double>(handlers, "f64");
 }
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

@@ -12,7 +12,7 @@
 
 #include "tests/support/ptx/memory.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 
 struct Block;
 struct Instruction;
@@ -103,4 +103,4 @@ void write(Thread& thread, std::uint16_t slot, T value) {
   }
 }
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

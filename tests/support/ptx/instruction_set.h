@@ -9,7 +9,7 @@
 
 #include "tests/support/ptx/instruction.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 
 /// Handlers by opcode with modifiers, like "add.s32". A `mov` of several elements has ".pack" or
 /// ".unpack" in addition.
@@ -57,4 +57,4 @@ void for_bits(F&& f) {
   f(Named<std::uint64_t>{"b64"});
 }
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

@@ -5,7 +5,7 @@
 #include "tests/support/ptx/instruction_set.h"
 #include "tests/support/ptx/operations.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 namespace {
 
 // Results are those modulo 2^n, also of signed types.
@@ -111,4 +111,4 @@ void add_integers(Handlers& handlers) {
   handlers["mul.wide.u32"] = multiply_wide<std::uint32_t, std::uint64_t>;
 }
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

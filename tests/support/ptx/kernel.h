@@ -9,7 +9,7 @@
 
 #include "tests/support/ptx/instruction.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 
 struct Kernel {
   std::string name;
@@ -28,4 +28,4 @@ struct Kernel {
 /// is not there or has an instruction that is not known.
 Kernel read_kernel(std::string_view ptx, std::string_view name);
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 namespace {
 
 /// Returns a number of instructions after which another thread's turn comes, if nothing ends the
@@ -140,4 +140,4 @@ void run(const Kernel& kernel, const Launch& launch, Memory& memory, AddressSpac
   }
 }
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

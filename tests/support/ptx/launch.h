@@ -10,7 +10,7 @@
 #include "tests/support/ptx/kernel.h"
 #include "tests/support/ptx/memory.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 
 /// Addresses that a device can access.
 class AddressSpace {
@@ -62,4 +62,4 @@ struct Block {
 /// device, and says which thread it was in.
 void run(const Kernel& kernel, const Launch& launch, Memory& memory, AddressSpace& space);
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

@@ -6,7 +6,7 @@
 
 #include "tests/support/ptx/instruction.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 namespace {
 
 bool is_in_word(char c) {
@@ -58,4 +58,4 @@ void Lexer::expect(std::string_view token) {
   }
 }
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 
 /// Reader of the tokens of PTX: words (opcodes with their modifiers, registers, numbers, names),
 /// and single other characters. Comments and strings of directives are skipped.
@@ -27,4 +27,4 @@ class Lexer {
   std::uint32_t line_ = 1;
 };
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 namespace {
 
 constexpr std::uintptr_t kLow = Granule::kBytes - 1;
@@ -225,4 +225,4 @@ void Memory::commit_all(const Observer& who, StoreBuffer& from) {
   from.granules_.clear();
 }
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

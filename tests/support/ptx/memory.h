@@ -21,7 +21,7 @@
 
 #include "tests/simulation/random.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 
 using simulation::Random;
 
@@ -112,4 +112,4 @@ class Memory {
   std::map<int, StoreBuffer> devices_;
 };
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

@@ -5,7 +5,7 @@
 
 #include "tests/support/ptx/instruction.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 
 template <class T, class Op>
 void binary(Thread& t, const Instruction& i) {
@@ -38,4 +38,4 @@ struct LessOrEqual {
   }
 };
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

@@ -9,7 +9,7 @@
 #include "tests/support/ptx/kernel.h"
 #include "tests/support/ptx/lexer.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 namespace {
 
 /// Bit of the slots of constants until the number of all constants is known.
@@ -307,4 +307,4 @@ Kernel read_kernel(std::string_view ptx, std::string_view name) {
   return kernel;
 }
 
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

@@ -11,6 +11,7 @@
 namespace whorl {
 namespace {
 
+using test::FailingSystem;
 using ::testing::HasSubstr;
 
 TEST(ShmSegment, IsSharedSealedAndChecked) {

@@ -16,6 +16,8 @@
 namespace whorl {
 namespace {
 
+using test::FailingSystem;
+
 struct MapStore {
   std::mutex mutex;
   std::condition_variable changed;

@@ -18,6 +18,10 @@
 namespace whorl {
 namespace {
 
+using test::FewFiles;
+using test::Other;
+using test::with_idle_connections;
+
 using testing::AllOf;
 using testing::HasSubstr;
 

@@ -16,7 +16,8 @@
 namespace whorl {
 namespace {
 
-using testing::RankContext;
+using test::FailingSystem;
+using test::RankContext;
 
 /// Key-value space of the ranks of a run, of which each sets one value before a fence.
 class RunStore final : public KeyValue {
@@ -49,7 +50,7 @@ class RunStore final : public KeyValue {
 TEST(Launch, ARootThatCannotStartFailsAllRanksAtOnceAndTheNextMeetingWorks) {
   auto& system = lasting<FailingSystem>();
   const ScopedSystem scope(&system);
-  const auto outcomes = run_ranks(3, testing::Mode::kProcesses, [&](RankContext& context) {
+  const auto outcomes = run_ranks(3, test::Mode::kProcesses, [&](RankContext& context) {
     RunStore store(context);
     const Launch launch{.source = "a test",
                         .rank = context.rank,

@@ -96,7 +96,7 @@ TEST_P(Combine, CombinesAllSourcesIntoAllDestinations) {
         work.divisor = divisor(n);
         gpu::align(work, size());
         const std::vector<std::byte> wanted = expected(from, count);
-        testing::run_combine(kernel(n), work, {.blocks = 3, .threads = 5});
+        test::run_combine(kernel(n), work, {.blocks = 3, .threads = 5});
         for (std::size_t k = 0; k < 3; ++k) {
           const std::byte* const got = work.destinations[k];
           ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), got))
@@ -127,7 +127,7 @@ TEST_P(Combine, WorksInPlace) {
       work.divisor = divisor(n);
       gpu::align(work, size());
       const std::vector<std::byte> wanted = expected(from, 333);
-      testing::run_combine(kernel(n), work, {.blocks = 2, .threads = 7});
+      test::run_combine(kernel(n), work, {.blocks = 2, .threads = 7});
       for (std::size_t k = 0; k < n; ++k) {
         ASSERT_EQ(std::memcmp(work.destinations[k], wanted.data(), wanted.size()), 0)
             << n << " buffers, step " << step;
@@ -149,10 +149,10 @@ TEST_P(Combine, DoesNothingOnceItIsCancelled) {
   cancelled.set();
   work.cancelled = &cancelled;
   gpu::align(work, size());
-  testing::run_combine(kernel(2), work, {.blocks = 2, .threads = 5});
+  test::run_combine(kernel(2), work, {.blocks = 2, .threads = 5});
   EXPECT_TRUE(std::equal(before.begin(), before.end(), work.destinations[0]));
   cancelled = {};
-  testing::run_combine(kernel(2), work, {.blocks = 2, .threads = 5});
+  test::run_combine(kernel(2), work, {.blocks = 2, .threads = 5});
   const std::vector<std::byte> wanted = expected({work.sources[0], work.sources[1]}, 100);
   EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), work.destinations[0]));
 }
@@ -194,7 +194,7 @@ TEST(Copy, LeavesBlocksOutByTheirOwnWords) {
   work.cancelled = &cancelled;
   gpu::align(work, 1);
   const std::vector<std::byte> before(work.destinations[0], work.destinations[0] + 200);
-  testing::run_combine("whorl_combine_uint8_max_few", work, {.blocks = 2, .threads = 5});
+  test::run_combine("whorl_combine_uint8_max_few", work, {.blocks = 2, .threads = 5});
   EXPECT_EQ(std::memcmp(work.destinations[0], work.sources[0], 100), 0);
   EXPECT_EQ(std::memcmp(work.destinations[0] + 100, before.data() + 100, 100), 0);
 }
@@ -213,7 +213,7 @@ TEST(Copy, MovesBytesBetweenAllAlignments) {
         work.segments[0] = {.count = count, .sources = 1, .destinations = 3};
         work.n_segments = 1;
         gpu::align(work, 1);
-        testing::run_combine("whorl_combine_uint8_max_few", work, {.blocks = 3, .threads = 7});
+        test::run_combine("whorl_combine_uint8_max_few", work, {.blocks = 3, .threads = 7});
         for (std::size_t k = 0; k < 3; ++k) {
           ASSERT_EQ(std::memcmp(work.destinations[k], work.sources[0], count), 0)
               << count << " bytes from " << from << " to " << to << ", destination " << k;
@@ -248,7 +248,7 @@ TEST(Segments, PlaceBlocksAsCollectivesDo) {
   }
   gpu::align(work, sizeof(std::int32_t));
   EXPECT_EQ(gpu::max_sources(work), 3);
-  testing::run_combine("whorl_combine_int32_sum_many", work, {.blocks = kRanks, .threads = 8});
+  test::run_combine("whorl_combine_int32_sum_many", work, {.blocks = kRanks, .threads = 8});
   for (std::size_t r = 0; r < kRanks; ++r) {
     for (std::size_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(out[r][i], static_cast<std::int32_t>(300 + 3 * (r * kCount + i)));
@@ -265,7 +265,7 @@ TEST(Segments, PlaceBlocksAsCollectivesDo) {
                         .destinations = kRanks};
   }
   gpu::align(work, sizeof(std::int32_t));
-  testing::run_combine("whorl_combine_int32_max_few", work, {.rows = kRanks, .threads = 8});
+  test::run_combine("whorl_combine_int32_max_few", work, {.rows = kRanks, .threads = 8});
   for (std::size_t r = 0; r < kRanks; ++r) {
     for (std::size_t i = 0; i < kRanks * kCount; ++i) {
       ASSERT_EQ(out[r][i], in[i / kCount][i % kCount]);
@@ -317,7 +317,7 @@ TEST(Segments, MayDifferInSize) {
     gpu::align(work, 1);
     const gpu::Grid grid = gpu::divide(work, 1, kMaxBlocks);
     EXPECT_LE(grid.blocks, kMaxBlocks + std::size(kCounts));
-    testing::run_combine("whorl_combine_uint8_max_few", work, grid);
+    test::run_combine("whorl_combine_uint8_max_few", work, grid);
     for (int s = 0; s < work.n_segments; ++s) {
       const gpu::Segment& segment = work.segments[s];
       EXPECT_EQ(std::memcmp(work.destinations[0] + segment.destination_offset,

@@ -10,12 +10,12 @@
 namespace whorl {
 namespace {
 
-using testing::Case;
-using testing::check;
-using testing::FifoWorld;
-using testing::run;
-using testing::shape_of;
-using testing::World;
+using test::Case;
+using test::check;
+using test::FifoWorld;
+using test::run;
+using test::shape_of;
+using test::World;
 
 /// Returns an algorithm that has the bits of a direct exchange: one that combines in the order of
 /// the ranks, or only moves.

@@ -18,8 +18,8 @@
 namespace whorl {
 namespace {
 
-using testing::AlignedMemory;
-using testing::FifoWorld;
+using test::AlignedMemory;
+using test::FifoWorld;
 
 /// Bytes that each rank sends to each, as sizes[from][to].
 using Sizes = std::vector<std::vector<std::size_t>>;
@@ -103,7 +103,7 @@ void run(FifoWorld& device, const std::vector<Buffers>& buffers, std::uint32_t p
   }
   launch->programs = programs.data();
   if (launch->instances > 0) {
-    testing::run_interpreter("whorl_exchange", *launch, threads, absent);
+    test::run_interpreter("whorl_exchange", *launch, threads, absent);
   }
 }
 
@@ -173,19 +173,19 @@ TEST(Exchange, FollowsSchedulesAndLines) {
   FifoWorld device(4, 4, 2, 4096);
   for (unsigned round = 0; round < 4; ++round) {
     check(device, random_sizes(4, round, 30'000), 4, 2, round);
-    testing::check({.algorithm = find_algorithm(Collective::kAllToAll, "direct"),
-                    .shape = testing::shape_of(4),
-                    .count = 5000,
-                    .slot_bytes = 4096,
-                    .instances = 4},
-                   &device);
-    testing::check({.algorithm = find_algorithm(Collective::kAllGather, "direct"),
-                    .shape = testing::shape_of(4),
-                    .count = 100 + round,
-                    .slot_bytes = 4096,
-                    .instances = 4,
-                    .direct = true},
-                   &device);
+    test::check({.algorithm = find_algorithm(Collective::kAllToAll, "direct"),
+                 .shape = test::shape_of(4),
+                 .count = 5000,
+                 .slot_bytes = 4096,
+                 .instances = 4},
+                &device);
+    test::check({.algorithm = find_algorithm(Collective::kAllGather, "direct"),
+                 .shape = test::shape_of(4),
+                 .count = 100 + round,
+                 .slot_bytes = 4096,
+                 .instances = 4,
+                 .direct = true},
+                &device);
   }
 }
 

@@ -22,8 +22,8 @@
 namespace whorl {
 namespace {
 
-using testing::DeviceCode;
-using testing::KernelFacts;
+using test::DeviceCode;
+using test::KernelFacts;
 using Names = std::set<std::string>;
 
 constexpr unsigned kArchitecture = 90; ///< one for which a release has machine code
@@ -54,14 +54,14 @@ Names names_in(const Table& table, const std::string& prefix) {
 
 std::vector<Image> all_images() {
   std::vector<Image> images{{"interpret_copy", whorl_fatbin_interpret_copy, sizeof(gpu::Launch),
-                             names_in(testing::host_interpreters(), "whorl_interpret_copy")},
+                             names_in(test::host_interpreters(), "whorl_interpret_copy")},
                             {"exchange", whorl_fatbin_exchange, sizeof(gpu::Launch),
-                             names_in(testing::host_interpreters(), "whorl_exchange")}};
+                             names_in(test::host_interpreters(), "whorl_exchange")}};
 #define WHORL_IMAGES(type)                                                                  \
   images.push_back({"combine_" #type, whorl_fatbin_combine_##type, sizeof(gpu::Work),       \
-                    names_in(testing::host_kernels(), "whorl_combine_" #type "_")});        \
+                    names_in(test::host_kernels(), "whorl_combine_" #type "_")});           \
   images.push_back({"interpret_" #type, whorl_fatbin_interpret_##type, sizeof(gpu::Launch), \
-                    names_in(testing::host_interpreters(), "whorl_interpret_" #type "_")});
+                    names_in(test::host_interpreters(), "whorl_interpret_" #type "_")});
   WHORL_FATBINS(WHORL_IMAGES)
 #undef WHORL_IMAGES
   return images;
@@ -95,11 +95,11 @@ std::string body_of(const std::string& ptx, const std::string& kernel) {
 class Images : public ::testing::TestWithParam<Image> {
  protected:
   void SetUp() override {
-    if (!testing::can_decompress()) GTEST_SKIP() << "liblz4-dev or libzstd-dev is missing";
-    codes_ = testing::read_fatbin(GetParam().fatbin);
+    if (!test::can_decompress()) GTEST_SKIP() << "liblz4-dev or libzstd-dev is missing";
+    codes_ = test::read_fatbin(GetParam().fatbin);
     for (const DeviceCode& code : codes_) {
       if (code.kind == DeviceCode::Kind::kMachineCode && code.architecture == kArchitecture) {
-        facts_ = testing::read_machine_code(code.bytes);
+        facts_ = test::read_machine_code(code.bytes);
       }
     }
   }
@@ -128,7 +128,7 @@ TEST_P(Images, HaveTheKernelsThatTheHostLooksFor) {
       kernels = kernels_of(code.bytes);
       ptx.insert(code.architecture);
     } else {
-      for (const auto& [name, facts] : testing::read_machine_code(code.bytes)) {
+      for (const auto& [name, facts] : test::read_machine_code(code.bytes)) {
         kernels[name] = facts.parameter_bytes;
       }
     }
@@ -161,7 +161,7 @@ TEST_P(MachineCode, MoveVectorsAndLoadSeveralBeforeTheFirstIsUsed) {
 // Checks the number of fences, which cost a message more than anything else: one for each release
 // and each fence of the source, and none that the compiler adds.
 TEST_P(MachineCode, HaveOneFenceForEachRelease) {
-  const std::string ptx = testing::ptx_of(GetParam().fatbin);
+  const std::string ptx = test::ptx_of(GetParam().fatbin);
   for (const auto& [name, facts] : facts_) {
     const std::string body = body_of(ptx, name);
     EXPECT_EQ(facts.fences, occurrences(body, "st.release") + occurrences(body, "membar")) << name;
@@ -174,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(All, MachineCode, ::testing::ValuesIn(all_images()), im
 
 TEST(Fatbins, AreRefusedIfTheyAreDamaged) {
   std::string zeros(256, '\0');
-  EXPECT_THROW(testing::read_fatbin(zeros.data()), std::runtime_error);
+  EXPECT_THROW(test::read_fatbin(zeros.data()), std::runtime_error);
 }
 
 } // namespace

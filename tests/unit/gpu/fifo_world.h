@@ -7,7 +7,7 @@
 #include "gpu/program.h"
 #include "tests/support/aligned_memory.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// FIFOs of ranks on one device, for one or several successive launches.
 class FifoWorld {
@@ -48,4 +48,4 @@ class FifoWorld {
   std::vector<gpu::Report> reports_;
 };
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -11,12 +11,12 @@
 namespace whorl {
 namespace {
 
-using testing::Case;
-using testing::check;
-using testing::FifoWorld;
-using testing::run;
-using testing::shape_of;
-using testing::World;
+using test::Case;
+using test::check;
+using test::FifoWorld;
+using test::run;
+using test::shape_of;
+using test::World;
 
 bool runs_on_devices(const Algorithm& algorithm) {
   return algorithm.collective < Collective::kBarrier;

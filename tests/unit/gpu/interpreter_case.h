@@ -19,7 +19,7 @@
 #include "tests/support/device_kernels.h"
 #include "tests/unit/gpu/fifo_world.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 inline Shape shape_of(int nranks, int root = 0, int channels = 1) {
   Shape shape;
@@ -122,7 +122,7 @@ inline void run(FifoWorld& device, const Case& c, const ChunkMap& map,
       reducing ? "whorl_interpret_" + std::string(name_of(c.type)) + "_" +
                      std::string(name_of(c.op == ReduceOp::kAvg ? ReduceOp::kSum : c.op))
                : "whorl_interpret_copy";
-  testing::run_interpreter(kernel, *launch, c.threads, absent);
+  run_interpreter(kernel, *launch, c.threads, absent);
 }
 
 /// Carries out a case and compares all bytes with those of the reference.
@@ -155,4 +155,4 @@ inline void check(const Case& c, FifoWorld* device = nullptr) {
   }
 }
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -51,7 +51,7 @@ void map_memory_of_another(std::span<const std::byte> handle) {
 
 // Begins processes, so it comes before the tests that make threads of the driver.
 TEST(MemoryImports, LetGoOfWhatMayHaveBeenFreed) {
-  const auto body = [](testing::RankContext& process) {
+  const auto body = [](test::RankContext& process) {
     const test::DeviceContext context;
     const test::DeviceQueue stream;
     const test::DeviceCopy buffer(std::vector<int>(100), stream.get());
@@ -62,12 +62,12 @@ TEST(MemoryImports, LetGoOfWhatMayHaveBeenFreed) {
     if (process.rank == 1) map_memory_of_another(handles[0]);
     process.barrier();
   };
-  EXPECT_EQ(failures_of(run_ranks(2, testing::Mode::kProcesses, body)), "");
+  EXPECT_EQ(failures_of(run_ranks(2, test::Mode::kProcesses, body)), "");
 }
 
 TEST(MemoryImports, CloseNothingThatAResetHasClosed) {
   if (!test::device_is_pretended()) GTEST_SKIP() << "a real driver";
-  const auto body = [](testing::RankContext& process) {
+  const auto body = [](test::RankContext& process) {
     const test::DeviceContext context;
     CUdeviceptr buffer = 0;
     CUipcMemHandle handle{};
@@ -89,7 +89,7 @@ TEST(MemoryImports, CloseNothingThatAResetHasClosed) {
     }
     process.barrier();
   };
-  EXPECT_EQ(failures_of(run_ranks(2, testing::Mode::kProcesses, body)), "");
+  EXPECT_EQ(failures_of(run_ranks(2, test::Mode::kProcesses, body)), "");
 }
 
 TEST(MemoryExports, KeepAFewHandlesAndGiveTheRightOnes) {

@@ -9,7 +9,7 @@
 
 #include "tests/support/ptx/launch.h"
 
-namespace whorl::testing::ptx {
+namespace whorl::test::ptx {
 namespace {
 
 using ::testing::HasSubstr;
@@ -181,4 +181,4 @@ TEST(Ptx, WhatIsNotKnownIsNamed) {
 }
 
 } // namespace
-} // namespace whorl::testing::ptx
+} // namespace whorl::test::ptx

@@ -14,7 +14,7 @@ namespace {
 template <class Float, DataType kType>
 struct Case {
   using Format = Float;
-  static const testing::WideFormat& wide() { return testing::WideFormat::of(kType); }
+  static const test::WideFormat& wide() { return test::WideFormat::of(kType); }
 };
 
 template <class T>

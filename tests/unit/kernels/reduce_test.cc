@@ -78,7 +78,7 @@ class Data {
         operands[k] = 0;
         std::memcpy(&operands[k], &sources_[k][i * size_], size_);
       }
-      const std::uint64_t element = testing::expected_element(type_, op, operands, divisor);
+      const std::uint64_t element = test::expected_element(type_, op, operands, divisor);
       std::memcpy(&result[i * size_], &element, size_);
     }
     return result;
@@ -286,7 +286,7 @@ TEST(Scale, IsAProductWithTheScalarRoundedOnce) {
       std::memcpy(&operands[1], scalar.data(), size);
       for (std::size_t i = 0; i < kLongest; ++i) {
         std::memcpy(&operands[0], &data.source(0)[i * size], size);
-        const std::uint64_t element = testing::expected_element(type, ReduceOp::kProd, operands, 1);
+        const std::uint64_t element = test::expected_element(type, ReduceOp::kProd, operands, 1);
         std::memcpy(&expected[i * size], &element, size);
       }
       Buffer misaligned(size, 1);

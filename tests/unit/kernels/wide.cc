@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 #if defined(__x86_64__)
@@ -216,4 +216,4 @@ std::uint64_t expected_element(DataType type, ReduceOp op, std::span<const std::
   }
 }
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -6,7 +6,7 @@
 
 #include "base/types.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// Floating format of at most 16 bits, computed from its definition and not by the processor.
 /// Shares no code with src/kernels.
@@ -38,4 +38,4 @@ class WideFormat {
 std::uint64_t expected_element(DataType type, ReduceOp op, std::span<const std::uint64_t> operands,
                                int divisor);
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -14,7 +14,7 @@
 #include "memory/heap.h"
 #include "tests/support/large_pages.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// Bytes of a page. TEST_LARGE_PAGES in the environment replaces the system by one with large
 /// pages.
@@ -55,4 +55,4 @@ class Buffer {
   std::size_t size_;
 };
 
-} // namespace whorl::testing
+} // namespace whorl::test

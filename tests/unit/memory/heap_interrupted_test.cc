@@ -31,9 +31,9 @@ extern "C" int fallocate(int fd, int mode, off_t offset, off_t size) {
 namespace whorl {
 namespace {
 
-using testing::Buffer;
-using testing::kPage;
-using testing::make_heap;
+using test::Buffer;
+using test::kPage;
+using test::make_heap;
 
 TEST(Heap, GetsMemoryBetweenSignals) {
   constexpr std::size_t kBytes = 64 << 20;

@@ -15,11 +15,12 @@
 namespace whorl {
 namespace {
 
-using testing::Buffer;
+using test::Buffer;
+using test::FailingSystem;
+using test::kPage;
+using test::LargePages;
+using test::make_heap;
 using ::testing::HasSubstr;
-using testing::kPage;
-using testing::LargePages;
-using testing::make_heap;
 
 TEST(Heap, AdoptsWholePagesAndKeepsTheirContents) {
   const auto heap = make_heap(16);

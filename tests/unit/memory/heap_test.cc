@@ -17,10 +17,11 @@
 namespace whorl {
 namespace {
 
-using testing::Buffer;
+using test::Buffer;
+using test::FailingSystem;
+using test::kPage;
+using test::make_heap;
 using ::testing::HasSubstr;
-using testing::kPage;
-using testing::make_heap;
 
 TEST(Heap, GivesZeroedAlignedMemoryThatCanBeFound) {
   const auto heap = make_heap(16);

@@ -18,6 +18,7 @@
 namespace whorl::monitor {
 namespace {
 
+using test::FailingSystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -153,7 +154,7 @@ TEST(Monitor, HasAllPagesOfAProcessBehindOneDescriptor) {
 }
 
 TEST(Monitor, HasAllPagesWhereThoseOfMemoryAreLarge) {
-  whorl::testing::LargePages large;
+  whorl::test::LargePages large;
   const ScopedSystem scope(&large);
   const auto first = recorder();
   const auto second = recorder();

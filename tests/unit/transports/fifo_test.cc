@@ -14,6 +14,7 @@
 namespace whorl {
 namespace {
 
+using test::FailingSystem;
 using ::testing::HasSubstr;
 
 TEST(SegmentLayout, PartsDoNotOverlapAndFillTheSize) {

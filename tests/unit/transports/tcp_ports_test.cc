@@ -17,6 +17,9 @@
 namespace whorl {
 namespace {
 
+using test::FewFiles;
+using test::with_idle_connections;
+
 const SocketAddress kLoopback = SocketAddress::ipv4({127, 0, 0, 1}, 0);
 
 MeshPlan plan_of(int rank, const Identity& identity) {

@@ -12,9 +12,9 @@
 namespace whorl {
 namespace {
 
-using testing::FakeFabric;
+using test::FakeFabric;
+using test::make_gid;
 using ::testing::HasSubstr;
-using testing::make_gid;
 using verbs::Fabric;
 
 FakeFabric::Device roce(const std::string& name) {

@@ -15,7 +15,7 @@
 
 namespace whorl::verbs_test {
 
-using FakeFabric = testing::FakeFabric;
+using FakeFabric = test::FakeFabric;
 using verbs::EndpointLayout;
 
 inline constexpr int kSlots = 8;
@@ -153,7 +153,7 @@ class VerbsEndpoints : public ::testing::Test {
     std::vector<FakeFabric::Device> made;
     for (std::size_t i = 0; i < setting.rails; ++i) {
       made.push_back({.name = "fake" + std::to_string(i),
-                      .gids = {testing::make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")},
+                      .gids = {test::make_gid(0, IBV_GID_TYPE_ROCE_V2, "::ffff:10.0.0.1")},
                       .inline_bytes = setting.inline_bytes});
     }
     return made;

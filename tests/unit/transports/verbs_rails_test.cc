@@ -6,7 +6,7 @@
 #include "base/system.h"
 #include "tests/unit/transports/verbs_transports.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 constexpr FakeFabric::Failure kLost{IBV_WC_RETRY_EXC_ERR, 0x81};
@@ -278,4 +278,4 @@ TEST_F(VerbsTransportTest, BlockEndsWhenAMessageComes) {
 }
 
 } // namespace
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -9,7 +9,7 @@
 #include "tests/support/scoped_env.h"
 #include "tests/unit/transports/verbs_transports.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 namespace {
 
 using ::testing::AllOf;
@@ -47,7 +47,7 @@ class VerbsVirtualFunctions : public VerbsTransportTest,
             .gids = {make_gid(0, IBV_GID_TYPE_IB, "fe80::2")},
             .port_flags = static_cast<std::uint8_t>(is_virtual ? IBV_QPF_GRH_REQUIRED : 0)};
   }
-  const test::ScopedEnv rails_{{"WHORL_IB_RAILS", "1"}};
+  const ScopedEnv rails_{{"WHORL_IB_RAILS", "1"}};
 };
 
 TEST_P(VerbsVirtualFunctions, AreReachedWithGlobalHeaders) {
@@ -315,4 +315,4 @@ TEST_F(VerbsTransportTest, EverythingIsGivenBack) {
 }
 
 } // namespace
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -11,7 +11,7 @@
 #include "tests/support/fake_verbs/fabric.h"
 #include "transports/verbs/transport.h"
 
-namespace whorl::testing {
+namespace whorl::test {
 
 /// Transports of two ranks, which are threads, over RDMA devices in memory.
 class VerbsTransportTest : public ::testing::Test {
@@ -41,4 +41,4 @@ class VerbsTransportTest : public ::testing::Test {
   VerbsHost host;
 };
 
-} // namespace whorl::testing
+} // namespace whorl::test

@@ -17,13 +17,13 @@ namespace {
 
 using test::Environment;
 using test::failure;
+using test::failures_of;
+using test::Mode;
+using test::RankContext;
 using test::run_joined;
+using test::run_ranks;
 using test::ScopedEnv;
 using test::ThreadWorld;
-using testing::failures_of;
-using testing::Mode;
-using testing::RankContext;
-using testing::run_ranks;
 
 std::vector<PeerInfo> peers(const std::vector<std::uint64_t>& hosts) {
   std::vector<PeerInfo> all(hosts.size());
