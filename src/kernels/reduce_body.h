@@ -194,12 +194,30 @@ void scale(const void* source, void* destination, std::size_t count, const void*
   }
 }
 
+/// Returns the unsigned type of the same size where the operator gives the same bits for it, so
+/// that both share a kernel.
+consteval DataType same_bits(DataType type, ReduceOp op) {
+  if (op != ReduceOp::kProd && !is_bitwise(op)) return type;
+  switch (type) {
+    case DataType::kInt8:
+      return DataType::kUint8;
+    case DataType::kInt16:
+      return DataType::kUint16;
+    case DataType::kInt32:
+      return DataType::kUint32;
+    case DataType::kInt64:
+      return DataType::kUint64;
+    default:
+      return type;
+  }
+}
+
 /// Returns the kernel of a type and an operator. Sum and average have one kernel: the divisor tells
 /// them apart.
 template <DataType kType, ReduceOp kOp>
 consteval ReduceKernel kernel_of() {
   if constexpr (combines(kType, kOp)) {
-    using R = Reduction<kType, kOp>;
+    using R = Reduction<same_bits(kType, kOp), kOp>;
     return reduce<typename R::Format, typename R::Function, R::kMayDivide>;
   } else {
     return nullptr;
@@ -210,7 +228,7 @@ template <DataType kType>
 consteval KernelTable::Row row_of() {
   return []<std::size_t... kOps>(std::index_sequence<kOps...>) {
     return KernelTable::Row{{kernel_of<kType, kReduceOps[kOps]>()...},
-                            scale<typename Formats<kType>::Arithmetic>};
+                            scale<typename Formats<same_bits(kType, ReduceOp::kProd)>::Arithmetic>};
   }
   (std::make_index_sequence<kNumReduceOps>());
 }
