@@ -32,8 +32,8 @@ void close_gently(int fd, std::span<std::byte> scratch) noexcept;
 
 /// Control sockets to the peers of a transport between hosts, for errors and goodbyes. The end of a
 /// socket means the death of the peer. Beats tell a rank that waits within 3 s of a host or a link
-/// that has vanished; outages of less than 2 s are survived. All calls from any thread once adopt()
-/// has returned.
+/// that has vanished; outages of less than 2 s, with some time between them, are survived. All
+/// calls from any thread once adopt() has returned.
 class ControlLinks final : public FailureJudge {
  public:
   ControlLinks() = default;

@@ -39,6 +39,23 @@ TEST(Heartbeat, AnAcknowledgementJustBeforeTheEndCounts) {
   EXPECT_EQ(heartbeat.next(now + Heartbeat::kSilenceNs, false), Action::kEnd);
 }
 
+TEST(Heartbeat, BeatsFollowALostOneWithoutPauses) {
+  for (const bool lost : {false, true}) {
+    Heartbeat heartbeat;
+    std::uint64_t now = kStart;
+    ASSERT_EQ(heartbeat.next(now, true), Action::kSend);
+    now += Heartbeat::kLostNs - (lost ? 0 : 1);
+    ASSERT_EQ(heartbeat.next(now, false), Action::kNone);
+    ASSERT_EQ(heartbeat.next(++now, true), Action::kSend) << "due by its interval";
+    for (int i = 1; i < (lost ? Heartbeat::kBeatsAfterLoss : 1); ++i) {
+      ASSERT_EQ(heartbeat.next(++now, false), Action::kNone) << "one beat at a time";
+      ASSERT_EQ(heartbeat.next(++now, true), Action::kSend) << i;
+    }
+    EXPECT_EQ(heartbeat.next(now + Heartbeat::kIntervalNs - 1, true), Action::kNone);
+    EXPECT_EQ(heartbeat.next(now + Heartbeat::kIntervalNs, true), Action::kSend);
+  }
+}
+
 TEST(Heartbeat, ABeatIsLateBeforeItIsTheEnd) {
   Heartbeat heartbeat;
   EXPECT_FALSE(heartbeat.is_late(kStart));
