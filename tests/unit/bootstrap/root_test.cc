@@ -1,6 +1,7 @@
 #include "bootstrap/bootstrap.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -161,14 +162,18 @@ TEST(Bootstrap, LateRanksHearOfTheFailureAtOnce) {
   EXPECT_LT(seconds_since(start), 10);
 }
 
+/// Returns whether a connection waits to be accepted.
+bool connection_waits(int listener) {
+  pollfd waiting{listener, POLLIN, 0};
+  return ::poll(&waiting, 1, 0) > 0;
+}
+
 /// System whose process has no descriptor for the first connection that waits to be accepted. The
 /// root of the test before may still look whether another one waits.
 class CrowdedSystem final : public System {
  public:
   int accept(int fd) noexcept override {
-    pollfd waiting{fd, POLLIN, 0};
-    const bool waits = System::poll({&waiting, 1}, 0) > 0;
-    return waits && crowded_.exchange(false) ? -EMFILE : System::accept(fd);
+    return connection_waits(fd) && crowded_.exchange(false) ? -EMFILE : System::accept(fd);
   }
 
  private:
@@ -193,8 +198,7 @@ TEST(Bootstrap, ARootWithoutDescriptorsIsBlamedAndNotTheId) {
 class FilledSystem final : public System {
  public:
   int accept(int fd) noexcept override {
-    pollfd waiting{fd, POLLIN, 0};
-    return System::poll({&waiting, 1}, 0) > 0 ? System::accept(fd) : -EMFILE;
+    return connection_waits(fd) ? System::accept(fd) : -EMFILE;
   }
 };
 
