@@ -17,6 +17,7 @@ namespace whorl {
 namespace {
 
 using test::FailingSystem;
+using test::Mode;
 using test::RankContext;
 
 /// Key-value space of the ranks of a run, of which each sets one value before a fence.
@@ -50,7 +51,7 @@ class RunStore final : public KeyValue {
 TEST(Launch, ARootThatCannotStartFailsAllRanksAtOnceAndTheNextMeetingWorks) {
   auto& system = lasting<FailingSystem>();
   const ScopedSystem scope(&system);
-  const auto outcomes = run_ranks(3, test::Mode::kProcesses, [&](RankContext& context) {
+  const auto outcomes = run_ranks(3, Mode::kProcesses, [&](RankContext& context) {
     RunStore store(context);
     const Launch launch{.source = "a test",
                         .rank = context.rank,
